@@ -1,0 +1,40 @@
+# What one can do here; `make` alone lists it. A comment after two hashes is a target's help.
+.DEFAULT_GOAL := help
+.PHONY: help deps build test lint bench-table fuzz clean
+# cargo already uses every core, and its builds wait for each other.
+.NOTPARALLEL:
+
+N ?= 10000000
+ARGS ?=
+SECONDS_EACH ?= 60
+
+lua_files = $(shell find . \( -name target -o -name .git \) -prune -o -name '*.lua' -print)
+
+help: ## list the targets
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "%-12s %s\n", $$1, $$2 }' $(firstword $(MAKEFILE_LIST))
+
+deps: ## install the system packages that are missing
+	@scripts/deps
+
+build: deps ## build the module: target/release/libredis_card.so
+	cargo build --release
+
+test: lint build ## lint, build, and run every test
+	cargo test --workspace
+
+lint: deps ## check format, Rust, Lua and shell
+	cargo fmt --all --check
+	cargo clippy --workspace --all-targets -- -D warnings
+	$(if $(lua_files),luacheck $(lua_files),@echo "luacheck: no Lua files")
+	shellcheck scripts/* .ci/run
+
+bench-table: ## measure the table with N rows (10000000); more options in ARGS
+	cargo run --release -p card-bench --bin table -- --rows $(N) $(ARGS)
+
+fuzz: ## fuzz each decoder for SECONDS_EACH (60); needs the nightly compiler
+	@command -v cargo-fuzz >/dev/null || cargo install cargo-fuzz --locked
+	cargo +nightly fuzz run decoder -- -max_total_time=$(SECONDS_EACH)
+	cargo +nightly fuzz run tsv -- -max_total_time=$(SECONDS_EACH)
+
+clean: ## remove what was built
+	cargo clean

@@ -1,0 +1,249 @@
+//! The bytes of a table, as they are kept on disk and sent to others.
+//!
+//! ```text
+//! header   "CARDTABLE" | version u8 | fields u8 | for each: name length u8, name, min u128, max u128
+//!          | records u64 | digest u128
+//! blocks   class u8 u8 | length u16 | the block        (ascending by class, and within it)
+//! end      0 0
+//! ```
+//!
+//! All numbers are little-endian. [`Table::header_bytes`] and [`Table::block_bytes`] give the parts, for a container with
+//! framing of its own such as an RDB file; [`Table::write_to`] writes the whole. [`Decoder`] is the one way back in. It
+//! believes nothing: lengths are checked before anything is allocated, every id and symbol is decoded and checked, and
+//! count and digest must come out as the header says.
+
+use std::io::{self, Read, Write};
+use thiserror::Error;
+
+use crate::block::{self, Column, Kind, MAX_BLOCK_BYTES, Numbers, Records, Texts};
+use crate::corrupt::{Corrupt, ensure};
+use crate::digest;
+use crate::heap;
+use crate::id::Class;
+use crate::run::Run;
+use crate::schema::{Field, MAX_FIELDS, Schema};
+use crate::table::Table;
+
+const MAGIC: &[u8] = b"CARDTABLE";
+pub const FORMAT_VERSION: u8 = 1;
+const END: [u8; 2] = [0, 0];
+
+#[derive(Debug, Error)]
+pub enum DecodeError {
+    #[error(transparent)]
+    Corrupt(#[from] Corrupt),
+    #[error("this is not a table")]
+    NotATable,
+    #[error("the table has format version {0}, and this program reads up to {FORMAT_VERSION}")]
+    Newer(u8),
+    #[error("the table's schema is wrong: {0}")]
+    Schema(#[from] crate::schema::SchemaError),
+    #[error("cannot read the table: {0}")]
+    Io(#[from] io::Error),
+}
+
+impl Table {
+    /// The header: everything but the blocks.
+    pub fn header_bytes(&self) -> Vec<u8> {
+        let mut out = MAGIC.to_vec();
+        out.push(FORMAT_VERSION);
+        out.push(self.schema.fields().len() as u8);
+        for field in self.schema.fields() {
+            out.push(field.name.len() as u8);
+            out.extend_from_slice(field.name.as_bytes());
+            out.extend_from_slice(&field.min.to_le_bytes());
+            out.extend_from_slice(&field.max.to_le_bytes());
+        }
+        out.extend_from_slice(&self.len().to_le_bytes());
+        out.extend_from_slice(&self.digest().to_le_bytes());
+        out
+    }
+
+    /// Every block with its class, in order, without what its allocation has beyond.
+    pub fn block_bytes(&self) -> impl Iterator<Item = (Class, &[u8])> {
+        self.numbers
+            .iter()
+            .flat_map(blocks_of)
+            .chain(blocks_of(&self.texts))
+    }
+
+    pub fn write_to(&self, out: &mut impl Write) -> io::Result<()> {
+        out.write_all(&self.header_bytes())?;
+        for (class, block) in self.block_bytes() {
+            out.write_all(&class.tag())?;
+            out.write_all(&(block.len() as u16).to_le_bytes())?;
+            out.write_all(block)?;
+        }
+        out.write_all(&END)
+    }
+
+    /// Reads what [`Table::write_to`] wrote. Nothing may follow it in `source`.
+    pub fn read_from(source: &mut impl Read) -> Result<Table, DecodeError> {
+        let mut decoder = Decoder::new(&read_header(source)?)?;
+        let mut block = [0; MAX_BLOCK_BYTES];
+        loop {
+            let tag = read_array::<2>(source)?;
+            if tag == END {
+                break;
+            }
+            let class = Class::from_tag(tag).ok_or_else(|| broken("a class is a known one"))?;
+            let len = usize::from(u16::from_le_bytes(read_array(source)?));
+            ensure(len <= MAX_BLOCK_BYTES, "a block has at most 5120 bytes")?;
+            source.read_exact(&mut block[..len])?;
+            decoder.block(class, &block[..len])?;
+        }
+        ensure(source.read(&mut [0])? == 0, "nothing follows the end")?;
+        decoder.finish()
+    }
+}
+
+fn blocks_of<K: Kind>(run: &Run<K>) -> impl Iterator<Item = (Class, &[u8])> {
+    let mut at = run.first();
+    std::iter::from_fn(move || {
+        let here = at?;
+        at = run.next(here);
+        let block = run.block(here);
+        Some((run.kind().class(), &block[..run.kind().used(block)]))
+    })
+}
+
+fn broken(rule: &'static str) -> Corrupt {
+    ensure(false, rule).expect_err("it does not hold")
+}
+
+fn read_array<const N: usize>(source: &mut impl Read) -> io::Result<[u8; N]> {
+    let mut array = [0; N];
+    source.read_exact(&mut array)?;
+    Ok(array)
+}
+
+/// The bytes of a header, whose length only its fields tell.
+fn read_header(source: &mut impl Read) -> io::Result<Vec<u8>> {
+    let mut header = read_array::<11>(source)?.to_vec();
+    let fields = usize::from(header[10]).min(MAX_FIELDS);
+    let mut take = |len: usize| -> io::Result<u8> {
+        let at = header.len();
+        header.resize(at + len, 0);
+        source.read_exact(&mut header[at..])?;
+        Ok(header[at])
+    };
+    for _ in 0..fields {
+        let name = take(1)?;
+        take(usize::from(name) + 32)?;
+    }
+    take(24)?;
+    Ok(header)
+}
+
+/// Puts a table together from a header and blocks that come from outside.
+pub struct Decoder {
+    table: Table,
+    /// What the header says that the whole will be.
+    records: u64,
+    digest: u128,
+    numbers: Checked<Numbers>,
+    texts: Checked<Texts>,
+}
+
+/// The last block that was checked: the next one must lie beyond.
+struct Checked<K: Kind> {
+    class: Option<Class>,
+    records: Records<K>,
+}
+
+impl<K: Kind> Checked<K> {
+    /// Checks the block that follows, and tells what its records add to the digest.
+    fn next(&mut self, kind: K, block: &[u8]) -> Result<u128, Corrupt> {
+        let class = Some(kind.class());
+        ensure(self.class <= class, "classes ascend")?;
+        let mut records = Records::default();
+        let last = (self.class == class).then(|| self.records.ids.at(self.records.len() - 1));
+        block::check(kind, block, last, &mut records)?;
+        (self.class, self.records) = (class, records);
+        let of_record = |at| digest::of_record(&kind.id(self.records.ids.at(at)), self.records.symbols[at]);
+        Ok((0..self.records.len()).map(of_record).fold(0, u128::wrapping_add))
+    }
+}
+
+impl Decoder {
+    pub fn new(header: &[u8]) -> Result<Decoder, DecodeError> {
+        let rest = header.strip_prefix(MAGIC).ok_or(DecodeError::NotATable)?;
+        let short = || broken("a header is as long as its fields say");
+        let (&version, rest) = rest.split_first().ok_or_else(short)?;
+        if version != FORMAT_VERSION {
+            return Err(if version == 0 {
+                DecodeError::NotATable
+            } else {
+                DecodeError::Newer(version)
+            });
+        }
+        let (&count, mut rest) = rest.split_first().ok_or_else(short)?;
+        let mut take = |len: usize| {
+            let (taken, left) = rest.split_at_checked(len).ok_or_else(short)?;
+            rest = left;
+            Ok::<_, Corrupt>(taken)
+        };
+        let number = |bytes: &[u8]| u128::from_le_bytes(bytes.try_into().expect("16 bytes were taken"));
+        let mut fields = Vec::new();
+        for _ in 0..count {
+            let len = take(1)?[0];
+            let name = str::from_utf8(take(len.into())?).map_err(|_| broken("a name is ASCII"))?;
+            fields.push(Field::new(name, number(take(16)?), number(take(16)?)));
+        }
+        let records = u64::from_le_bytes(take(8)?.try_into().expect("8 bytes were taken"));
+        let digest = number(take(16)?);
+        ensure(rest.is_empty(), "a header is as long as its fields say")?;
+        let table = Table::new(Schema::new(fields)?);
+        let numbers = Checked {
+            class: None,
+            records: Records::default(),
+        };
+        let texts = Checked {
+            class: None,
+            records: Records::default(),
+        };
+        Ok(Decoder {
+            table,
+            records,
+            digest,
+            numbers,
+            texts,
+        })
+    }
+
+    /// Takes the next block.
+    pub fn block(&mut self, class: Class, block: &[u8]) -> Result<(), DecodeError> {
+        let added = match class {
+            Class::Text => {
+                let added = self.texts.next(self.table.texts.kind(), block)?;
+                self.table.texts.append(heap::boxed(block));
+                added
+            }
+            _ => {
+                ensure(self.texts.class.is_none(), "classes ascend")?;
+                let added = self
+                    .numbers
+                    .next(Numbers::new(class, self.table.schema.symbols()), block)?;
+                self.table.run_mut(class).append(heap::boxed(block));
+                added
+            }
+        };
+        self.table.records_digest = self.table.records_digest.wrapping_add(added);
+        Ok(())
+    }
+
+    /// The table, if it is what the header said.
+    pub fn finish(mut self) -> Result<Table, DecodeError> {
+        ensure(
+            self.table.len() == self.records,
+            "there are as many records as the header says",
+        )?;
+        ensure(
+            self.table.digest() == self.digest,
+            "the digest is the one in the header",
+        )?;
+        self.table.numbers.iter_mut().for_each(Run::shrink);
+        self.table.texts.shrink();
+        Ok(self.table)
+    }
+}

@@ -55,15 +55,19 @@ fn get_long(bytes: &[u8], at: usize, width: u32) -> u128 {
 #[inline]
 pub(crate) fn get_bytes(bytes: &[u8], at: usize, count: usize) -> u128 {
     let low = u128::from(load(bytes, at));
-    let all = if count > 8 {
-        low | u128::from(load(bytes, at + 8)) << 64
-    } else {
-        low
-    };
-    if count == 16 {
-        all
-    } else {
-        all & ((1 << (8 * count)) - 1)
+    let all = if count > 8 { low | u128::from(load(bytes, at + 8)) << 64 } else { low };
+    if count == 16 { all } else { all & ((1 << (8 * count)) - 1) }
+}
+
+/// Replaces the `width` bits at bit `at`.
+pub(crate) fn set(bytes: &mut [u8], at: usize, width: u32, number: u128) {
+    for bit in 0..width as usize {
+        let (byte, mask) = ((at + bit) / 8, 1 << ((at + bit) % 8));
+        if number >> bit & 1 == 1 {
+            bytes[byte] |= mask;
+        } else {
+            bytes[byte] &= !mask;
+        }
     }
 }
 
@@ -78,6 +82,7 @@ pub(crate) fn get_u16(bytes: &[u8], at: usize) -> usize {
 /// Appends bits to the end of a byte vector, which is whole again after [`BitWriter::finish`].
 pub(crate) struct BitWriter<'a> {
     out: &'a mut Vec<u8>,
+    /// Bits not appended yet, fewer than 64.
     pending: u64,
     filled: u32,
     written: usize,
@@ -85,12 +90,7 @@ pub(crate) struct BitWriter<'a> {
 
 impl<'a> BitWriter<'a> {
     pub fn new(out: &'a mut Vec<u8>) -> Self {
-        BitWriter {
-            out,
-            pending: 0,
-            filled: 0,
-            written: 0,
-        }
+        BitWriter { out, pending: 0, filled: 0, written: 0 }
     }
 
     /// Bits written so far.
@@ -105,11 +105,11 @@ impl<'a> BitWriter<'a> {
         self.pending |= number << self.filled;
         self.filled += width;
         self.written += width as usize;
-        let whole = self.filled / 8;
-        self.out
-            .extend_from_slice(&self.pending.to_le_bytes()[..whole as usize]);
-        self.pending = self.pending.checked_shr(8 * whole).unwrap_or(0);
-        self.filled %= 8;
+        if self.filled >= 64 {
+            self.out.extend_from_slice(&self.pending.to_le_bytes());
+            self.filled -= 64;
+            self.pending = number >> (width - self.filled);
+        }
     }
 
     #[inline]
@@ -131,10 +131,24 @@ impl<'a> BitWriter<'a> {
         self.put_short(1 << count, count as u32 + 1);
     }
 
-    pub fn finish(self) {
-        if self.filled > 0 {
-            self.out.push(self.pending as u8);
+    /// Appends the bits `from..to` of `bytes`.
+    pub fn copy(&mut self, bytes: &[u8], mut from: usize, to: usize) {
+        while to - from >= 64 {
+            let shift = from % 8;
+            let low = load(bytes, from / 8) >> shift;
+            let high = u64::from(bytes.get(from / 8 + 8).copied().unwrap_or(0));
+            let word = low | (high << 1) << (63 - shift);
+            self.out.extend_from_slice(&(self.pending | word << self.filled).to_le_bytes());
+            self.pending = (word >> 1) >> (63 - self.filled);
+            self.written += 64;
+            from += 64;
         }
+        self.put(get(bytes, from, (to - from) as u32), (to - from) as u32);
+    }
+
+    pub fn finish(self) {
+        let bytes = self.filled.div_ceil(8) as usize;
+        self.out.extend_from_slice(&self.pending.to_le_bytes()[..bytes]);
     }
 }
 
@@ -144,11 +158,7 @@ pub(crate) fn put_bytes(out: &mut Vec<u8>, number: u128, count: usize) {
 }
 
 pub(crate) fn put_u16(out: &mut Vec<u8>, number: usize) {
-    out.extend_from_slice(
-        &u16::try_from(number)
-            .expect("a block's lengths fit 16 bits")
-            .to_le_bytes(),
-    );
+    out.extend_from_slice(&u16::try_from(number).expect("a block's lengths fit 16 bits").to_le_bytes());
 }
 
 #[cfg(test)]
@@ -173,6 +183,23 @@ mod tests {
             for (number, width) in numbers {
                 prop_assert_eq!(get(&bytes, at, width), number);
                 at += width as usize;
+            }
+        }
+    }
+
+    proptest! {
+        #[test]
+        fn copied_bits_are_the_same(bytes in prop::collection::vec(any::<u8>(), 1..60), skip in 0usize..64, a in 0usize..480, b in 0usize..480) {
+            let (a, b) = (a % (8 * bytes.len()), b % (8 * bytes.len()));
+            let (from, to) = (a.min(b), a.max(b));
+            let mut copy = Vec::new();
+            let mut writer = BitWriter::new(&mut copy);
+            writer.put(0, skip as u32);
+            writer.copy(&bytes, from, to);
+            prop_assert_eq!(writer.len(), skip + to - from);
+            writer.finish();
+            for at in from..to {
+                prop_assert_eq!(get_short(&copy, skip + at - from, 1), get_short(&bytes, at, 1));
             }
         }
     }

@@ -61,10 +61,7 @@ impl Table {
 
     /// Every block with its class, in order, without what its allocation has beyond.
     pub fn block_bytes(&self) -> impl Iterator<Item = (Class, &[u8])> {
-        self.numbers
-            .iter()
-            .flat_map(blocks_of)
-            .chain(blocks_of(&self.texts))
+        self.numbers.iter().flat_map(blocks_of).chain(blocks_of(&self.texts))
     }
 
     pub fn write_to(&self, out: &mut impl Write) -> io::Result<()> {
@@ -171,11 +168,7 @@ impl Decoder {
         let short = || broken("a header is as long as its fields say");
         let (&version, rest) = rest.split_first().ok_or_else(short)?;
         if version != FORMAT_VERSION {
-            return Err(if version == 0 {
-                DecodeError::NotATable
-            } else {
-                DecodeError::Newer(version)
-            });
+            return Err(if version == 0 { DecodeError::NotATable } else { DecodeError::Newer(version) });
         }
         let (&count, mut rest) = rest.split_first().ok_or_else(short)?;
         let mut take = |len: usize| {
@@ -194,21 +187,9 @@ impl Decoder {
         let digest = number(take(16)?);
         ensure(rest.is_empty(), "a header is as long as its fields say")?;
         let table = Table::new(Schema::new(fields)?);
-        let numbers = Checked {
-            class: None,
-            records: Records::default(),
-        };
-        let texts = Checked {
-            class: None,
-            records: Records::default(),
-        };
-        Ok(Decoder {
-            table,
-            records,
-            digest,
-            numbers,
-            texts,
-        })
+        let numbers = Checked { class: None, records: Records::default() };
+        let texts = Checked { class: None, records: Records::default() };
+        Ok(Decoder { table, records, digest, numbers, texts })
     }
 
     /// Takes the next block.
@@ -221,9 +202,7 @@ impl Decoder {
             }
             _ => {
                 ensure(self.texts.class.is_none(), "classes ascend")?;
-                let added = self
-                    .numbers
-                    .next(Numbers::new(class, self.table.schema.symbols()), block)?;
+                let added = self.numbers.next(Numbers::new(class, self.table.schema.symbols()), block)?;
                 self.table.run_mut(class).append(heap::boxed(block));
                 added
             }
@@ -234,14 +213,8 @@ impl Decoder {
 
     /// The table, if it is what the header said.
     pub fn finish(mut self) -> Result<Table, DecodeError> {
-        ensure(
-            self.table.len() == self.records,
-            "there are as many records as the header says",
-        )?;
-        ensure(
-            self.table.digest() == self.digest,
-            "the digest is the one in the header",
-        )?;
+        ensure(self.table.len() == self.records, "there are as many records as the header says")?;
+        ensure(self.table.digest() == self.digest, "the digest is the one in the header")?;
         self.table.numbers.iter_mut().for_each(Run::shrink);
         self.table.texts.shrink();
         Ok(self.table)

@@ -30,11 +30,7 @@ pub struct Applied {
 
 impl Changes {
     pub(crate) fn new(schema: &Schema) -> Changes {
-        Changes {
-            schema: schema.clone(),
-            numbers: Vec::new(),
-            texts: Vec::new(),
-        }
+        Changes { schema: schema.clone(), numbers: Vec::new(), texts: Vec::new() }
     }
 
     pub(crate) fn symbols(&self) -> u128 {
@@ -45,15 +41,9 @@ impl Changes {
 impl Table {
     /// Applies changes that were made for this table's schema; others are a bug of the caller and panic.
     pub fn apply(&mut self, changes: &Changes) -> Applied {
-        assert_eq!(
-            self.schema, changes.schema,
-            "changes are made for the table's schema"
-        );
-        let mut effect = Effect {
-            removal: self.schema.symbols(),
-            digest: self.records_digest,
-            applied: Applied::default(),
-        };
+        assert_eq!(self.schema, changes.schema, "changes are made for the table's schema");
+        let mut effect =
+            Effect { removal: self.schema.symbols(), digest: self.records_digest, applied: Applied::default() };
         for (kind, blocks) in &changes.numbers {
             effect.apply(self.run_mut(kind.class()), *kind, blocks);
         }

@@ -71,23 +71,12 @@ impl<'a> Id<'a> {
     fn parse_number(bytes: &[u8]) -> Option<Id<'static>> {
         let len = bytes.len() as u8;
         let classes = match bytes.len() {
-            1..=MAX_HEX => [
-                Some(Class::Digits(len)),
-                Some(Class::HexLower(len)),
-                Some(Class::HexUpper(len)),
-            ],
-            UUID_BYTES => [
-                Some(Class::Digits(len)),
-                Some(Class::UuidLower),
-                Some(Class::UuidUpper),
-            ],
+            1..=MAX_HEX => [Some(Class::Digits(len)), Some(Class::HexLower(len)), Some(Class::HexUpper(len))],
+            UUID_BYTES => [Some(Class::Digits(len)), Some(Class::UuidLower), Some(Class::UuidUpper)],
             33..=MAX_DIGITS => [Some(Class::Digits(len)), None, None],
             _ => [None; 3],
         };
-        classes
-            .into_iter()
-            .flatten()
-            .find_map(|class| Some(Id::Number(class, class.number(bytes)?)))
+        classes.into_iter().flatten().find_map(|class| Some(Id::Number(class, class.number(bytes)?)))
     }
 
     pub fn class(&self) -> Class {
@@ -177,21 +166,14 @@ impl Class {
         };
         let rest = blank.get(prefix.len()..)?;
         let highest = [prefix, rest].concat();
-        let lowest: Vec<u8> = [
-            prefix,
-            &rest
-                .iter()
-                .map(|&b| if b == b'-' { b'-' } else { b'0' })
-                .collect::<Vec<_>>(),
-        ]
-        .concat();
+        let lowest: Vec<u8> =
+            [prefix, &rest.iter().map(|&b| if b == b'-' { b'-' } else { b'0' }).collect::<Vec<_>>()].concat();
         Some((self.loose_number(&lowest)?, self.loose_number(&highest)?))
     }
 
     /// The number that `bytes` spell in this class, if it is theirs.
     fn number(self, bytes: &[u8]) -> Option<u128> {
-        self.loose_number(bytes)
-            .filter(|&number| matches!(self, Class::Digits(_)) || self.admits(number))
+        self.loose_number(bytes).filter(|&number| matches!(self, Class::Digits(_)) || self.admits(number))
     }
 
     /// The number that `bytes`, of the right length, spell, also where their class is another.

@@ -78,15 +78,7 @@ impl Chunk {
 
 impl<K: Kind> Run<K> {
     pub fn new(kind: K) -> Self {
-        Run {
-            kind,
-            firsts: Vec::new(),
-            chunks: Vec::new(),
-            records: 0,
-            blocks: 0,
-            block_bytes: 0,
-            chunk_bytes: 0,
-        }
+        Run { kind, firsts: Vec::new(), chunks: Vec::new(), records: 0, blocks: 0, block_bytes: 0, chunk_bytes: 0 }
     }
 
     /// A run of blocks that ascend.
@@ -134,8 +126,7 @@ impl<K: Kind> Run<K> {
         let mut chunk = self.firsts.partition_point(|&first| first <= key);
         if chunk > 0 && self.firsts[chunk - 1] == key {
             let equal = self.firsts.partition_point(|&first| first < key);
-            chunk =
-                equal + self.chunks[equal..chunk].partition_point(|chunk| !begins_after(&chunk.blocks[0]));
+            chunk = equal + self.chunks[equal..chunk].partition_point(|chunk| !begins_after(&chunk.blocks[0]));
         }
         let chunk = chunk.checked_sub(1)?;
 
@@ -179,33 +170,30 @@ impl<K: Kind> Run<K> {
         let Some(at) = self.locate(id).or(self.first()) else {
             let mut records = Records::default();
             records.push(id, symbol);
-            encode_evenly(self.kind, &records)
-                .into_iter()
-                .for_each(|block| self.append(block));
+            encode_evenly(self.kind, &records).into_iter().for_each(|block| self.append(block));
             return Inserted::New;
         };
-        let mut records = self.decode(at);
-        match records.search(id) {
-            Ok(rank) => {
-                let old = std::mem::replace(&mut records.symbols[rank], symbol);
-                if old != symbol {
-                    let blocks = encode_evenly(self.kind, &records);
-                    self.replace(at, blocks);
-                }
-                Inserted::Replaced(old)
+        let block = &mut self.chunks[at.0].blocks[at.1];
+        if let Some(old) = self.kind.get(block, id) {
+            if old != symbol && !self.kind.overwrite(block, id, symbol) {
+                let mut records = self.decode(at);
+                let rank = records.search(id).expect("it was found");
+                records.symbols[rank] = symbol;
+                self.replace(at, encode_evenly(self.kind, &records));
             }
-            Err(rank) => {
-                let appended = rank == records.len() && self.is_last(at);
-                records.insert(rank, id, symbol);
-                let blocks = if appended {
-                    encode_greedily(self.kind, &records)
-                } else {
-                    encode_evenly(self.kind, &records)
-                };
-                self.replace(at, blocks);
-                Inserted::New
-            }
+            return Inserted::Replaced(old);
         }
+        if self.kind.insert_into(block, id, symbol) {
+            self.records += 1;
+            return Inserted::New;
+        }
+        let mut records = self.decode(at);
+        let rank = records.search(id).expect_err("it was not found");
+        let appended = rank == records.len() && self.is_last(at);
+        records.insert(rank, id, symbol);
+        let encode = if appended { encode_greedily } else { encode_evenly };
+        self.replace(at, encode(self.kind, &records));
+        Inserted::New
     }
 
     /// Removes a record and tells its symbol.
@@ -225,14 +213,8 @@ impl<K: Kind> Run<K> {
 
     /// Joins the block with its right neighbour in the chunk, or else its left one, if it has become thin.
     fn join_if_thin(&mut self, (chunk, at): At) {
-        let used = |at: usize| {
-            self.chunks[chunk]
-                .blocks
-                .get(at)
-                .map(|block| self.kind.used(block))
-        };
-        let joinable =
-            |a: Option<usize>, b: Option<usize>| a.zip(b).is_some_and(|(a, b)| a + b <= JOINED_BYTES);
+        let used = |at: usize| self.chunks[chunk].blocks.get(at).map(|block| self.kind.used(block));
+        let joinable = |a: Option<usize>, b: Option<usize>| a.zip(b).is_some_and(|(a, b)| a + b <= JOINED_BYTES);
         let left = if used(at).is_none_or(|used| used >= THIN_BYTES) {
             return;
         } else if joinable(used(at), used(at + 1)) {
@@ -266,8 +248,7 @@ impl<K: Kind> Run<K> {
             let mut kept = 0;
             while done < changes.len() {
                 let (id, symbol) = (changes.ids.at(done), changes.symbols[done]);
-                if next.is_some_and(|next| self.kind.compare_first(self.block(next), id) != Ordering::Greater)
-                {
+                if next.is_some_and(|next| self.kind.compare_first(self.block(next), id) != Ordering::Greater) {
                     break;
                 }
                 while kept < old.len() && old.ids.at(kept) < id {
@@ -294,11 +275,7 @@ impl<K: Kind> Run<K> {
 
     /// Appends a block whose ids are all above those of the run.
     pub fn append(&mut self, block: Box<[u8]>) {
-        if self
-            .chunks
-            .last()
-            .is_none_or(|chunk| chunk.blocks.len() >= FILLED_CHUNK)
-        {
+        if self.chunks.last().is_none_or(|chunk| chunk.blocks.len() >= FILLED_CHUNK) {
             self.chunks.last_mut().map(Chunk::shrink);
             self.firsts.push(self.kind.first_key(&block));
             self.chunks.push(Chunk::default());
@@ -387,16 +364,11 @@ impl<K: Kind> Run<K> {
         let mut blocks = blocks.into_iter();
         for piece in 0..pieces {
             let blocks: Vec<_> = blocks.by_ref().take(each).collect();
-            let chunk = Chunk {
-                shift: 0,
-                keys: vec![0; blocks.len()],
-                blocks,
-            };
+            let chunk = Chunk { shift: 0, keys: vec![0; blocks.len()], blocks };
             if piece == 0 {
                 self.chunks[at] = chunk;
             } else {
-                self.firsts
-                    .insert(at + piece, self.kind.first_key(&chunk.blocks[0]));
+                self.firsts.insert(at + piece, self.kind.first_key(&chunk.blocks[0]));
                 self.chunks.insert(at + piece, chunk);
             }
             self.rekey(at + piece);
@@ -407,24 +379,14 @@ impl<K: Kind> Run<K> {
     /// A walk over the records whose ids are not below `from`, or over all.
     pub fn walk(&self, from: Option<&K::Id>) -> Walk<'_, K> {
         let Some(from) = from else {
-            return Walk {
-                run: self,
-                next: self.first(),
-                records: Records::default(),
-                rank: 0,
-            };
+            return Walk { run: self, next: self.first(), records: Records::default(), rank: 0 };
         };
         let Some(at) = self.locate(from) else {
             return self.walk(None);
         };
         let records = self.decode(at);
         let rank = records.search(from).unwrap_or_else(|rank| rank);
-        Walk {
-            run: self,
-            next: self.next(at),
-            records,
-            rank,
-        }
+        Walk { run: self, next: self.next(at), records, rank }
     }
 
     /// Checks everything that must hold of a run, down to every find.
@@ -438,13 +400,8 @@ impl<K: Kind> Run<K> {
             let block = self.block(here);
             let used = self.kind.used(block);
             let mut decoded = Records::<K>::default();
-            block::check(
-                self.kind,
-                &block[..used],
-                last.as_ref().map(Borrow::borrow),
-                &mut decoded,
-            )
-            .map_err(|corrupt| format!("block {here:?}: {corrupt}"))?;
+            block::check(self.kind, &block[..used], last.as_ref().map(Borrow::borrow), &mut decoded)
+                .map_err(|corrupt| format!("block {here:?}: {corrupt}"))?;
             for rank in 0..decoded.len() {
                 if self.get(decoded.ids.at(rank)) != Some(decoded.symbols[rank]) {
                     return Err(format!("block {here:?}: record {rank} is not found"));
@@ -459,11 +416,7 @@ impl<K: Kind> Run<K> {
         let chunk_bytes: usize = self.chunks.iter().map(Chunk::heap_bytes).sum();
         let counted = (records, blocks, block_bytes, chunk_bytes);
         let kept = (self.records, self.blocks, self.block_bytes, self.chunk_bytes);
-        if counted == kept {
-            Ok(())
-        } else {
-            Err(format!("counted {counted:?}, kept {kept:?}"))
-        }
+        if counted == kept { Ok(()) } else { Err(format!("counted {counted:?}, kept {kept:?}")) }
     }
 }
 

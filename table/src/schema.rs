@@ -42,21 +42,12 @@ pub enum ValueError {
     #[error("expected {expected} values, got {found}")]
     Count { expected: usize, found: usize },
     #[error("{field} must be between {min} and {max}, got '{found}'")]
-    OutOfRange {
-        field: String,
-        min: u128,
-        max: u128,
-        found: String,
-    },
+    OutOfRange { field: String, min: u128, max: u128, found: String },
 }
 
 impl Field {
     pub fn new(name: impl Into<String>, min: u128, max: u128) -> Field {
-        Field {
-            name: name.into(),
-            min,
-            max,
-        }
+        Field { name: name.into(), min, max }
     }
 
     /// A value as it is written: decimal digits and nothing else.
@@ -67,12 +58,7 @@ impl Field {
     }
 
     fn out_of_range(&self, found: String) -> ValueError {
-        ValueError::OutOfRange {
-            field: self.name.clone(),
-            min: self.min,
-            max: self.max,
-            found,
-        }
+        ValueError::OutOfRange { field: self.name.clone(), min: self.min, max: self.max, found }
     }
 }
 
@@ -81,13 +67,10 @@ fn parse_decimal(text: &[u8]) -> Option<u128> {
     match text.len() {
         0 => None,
         // What fits 64 bits is what files are full of.
-        1..=19 => text
-            .iter()
-            .try_fold(0u64, |number, byte| Some(number * 10 + u64::from(digit(byte)?)))
-            .map(Into::into),
-        _ => text.iter().try_fold(0u128, |number, byte| {
-            number.checked_mul(10)?.checked_add(digit(byte)?.into())
-        }),
+        1..=19 => {
+            text.iter().try_fold(0u64, |number, byte| Some(number * 10 + u64::from(digit(byte)?))).map(Into::into)
+        }
+        _ => text.iter().try_fold(0u128, |number, byte| number.checked_mul(10)?.checked_add(digit(byte)?.into())),
     }
 }
 
@@ -105,11 +88,7 @@ impl Schema {
                 return Err(SchemaError::NamedTwice(field.name.clone()));
             }
             if field.min > field.max {
-                return Err(SchemaError::EmptyRange {
-                    name: field.name.clone(),
-                    min: field.min,
-                    max: field.max,
-                });
+                return Err(SchemaError::EmptyRange { name: field.name.clone(), min: field.min, max: field.max });
             }
             symbols = (field.max - field.min)
                 .checked_add(1)
@@ -131,20 +110,14 @@ impl Schema {
     /// One value a field, in the fields' order, as a symbol.
     pub fn pack(&self, values: &[u128]) -> Result<u128, ValueError> {
         if values.len() != self.fields.len() {
-            return Err(ValueError::Count {
-                expected: self.fields.len(),
-                found: values.len(),
-            });
+            return Err(ValueError::Count { expected: self.fields.len(), found: values.len() });
         }
-        self.fields
-            .iter()
-            .zip(values)
-            .try_fold(0, |symbol, (field, &value)| {
-                if !(field.min..=field.max).contains(&value) {
-                    return Err(field.out_of_range(value.to_string()));
-                }
-                Ok(symbol * (field.max - field.min + 1) + (value - field.min))
-            })
+        self.fields.iter().zip(values).try_fold(0, |symbol, (field, &value)| {
+            if !(field.min..=field.max).contains(&value) {
+                return Err(field.out_of_range(value.to_string()));
+            }
+            Ok(symbol * (field.max - field.min + 1) + (value - field.min))
+        })
     }
 
     /// The values behind a symbol, in the fields' order.
@@ -160,19 +133,12 @@ impl Schema {
 
     /// How much one step of field `at` adds to a symbol.
     pub(crate) fn weight(&self, at: usize) -> u128 {
-        self.fields[at + 1..]
-            .iter()
-            .map(|field| field.max - field.min + 1)
-            .product()
+        self.fields[at + 1..].iter().map(|field| field.max - field.min + 1).product()
     }
 
     /// The bytes the fields take on the heap.
     pub(crate) fn heap_bytes(&self) -> usize {
-        let names: usize = self
-            .fields
-            .iter()
-            .map(|field| crate::heap::size_class(field.name.capacity()))
-            .sum();
+        let names: usize = self.fields.iter().map(|field| crate::heap::size_class(field.name.capacity())).sum();
         crate::heap::vec_bytes(&self.fields) + names
     }
 }
@@ -187,9 +153,7 @@ impl Default for Schema {
 fn is_name(name: &str) -> bool {
     name.len() <= MAX_NAME
         && name.starts_with(|c: char| c.is_ascii_lowercase())
-        && name
-            .bytes()
-            .all(|b| b.is_ascii_lowercase() || b.is_ascii_digit() || b == b'_')
+        && name.bytes().all(|b| b.is_ascii_lowercase() || b.is_ascii_digit() || b == b'_')
 }
 
 #[cfg(test)]
@@ -207,12 +171,7 @@ mod tests {
 
     #[test]
     fn every_symbol_comes_back() {
-        let schema = Schema::new(vec![
-            Field::new("a", 3, 5),
-            Field::new("b", 0, 0),
-            Field::new("c", 7, 11),
-        ])
-        .unwrap();
+        let schema = Schema::new(vec![Field::new("a", 3, 5), Field::new("b", 0, 0), Field::new("c", 7, 11)]).unwrap();
         assert_eq!(schema.symbols(), 15);
         for symbol in 0..15 {
             assert_eq!(schema.pack(&schema.unpack(symbol)), Ok(symbol));
@@ -225,13 +184,7 @@ mod tests {
         assert_eq!(error.to_string(), "type must be between 0 and 10, got '11'");
         let error = Schema::default().fields()[1].parse(b"-1").unwrap_err();
         assert_eq!(error.to_string(), "status must be between 1 and 2, got '-1'");
-        assert_eq!(
-            Schema::default().pack(&[1]),
-            Err(ValueError::Count {
-                expected: 2,
-                found: 1
-            })
-        );
+        assert_eq!(Schema::default().pack(&[1]), Err(ValueError::Count { expected: 2, found: 1 }));
     }
 
     #[test]
@@ -244,34 +197,17 @@ mod tests {
     #[test]
     fn bad_schemas_are_refused() {
         let refused = |fields: &[(&str, u128, u128)]| {
-            Schema::new(
-                fields
-                    .iter()
-                    .map(|&(name, min, max)| Field::new(name, min, max))
-                    .collect(),
-            )
-            .unwrap_err()
+            Schema::new(fields.iter().map(|&(name, min, max)| Field::new(name, min, max)).collect()).unwrap_err()
         };
         assert_eq!(refused(&[]), SchemaError::FieldCount(0));
         assert_eq!(refused(&[("a", 0, 1); 17]), SchemaError::FieldCount(17));
         for name in ["", "Type", "1a", "_a", "a-b", "typ\u{e9}"] {
             assert_eq!(refused(&[(name, 0, 1)]), SchemaError::Name(name.into()));
         }
-        assert_eq!(
-            refused(&[("a", 0, 1), ("a", 0, 1)]),
-            SchemaError::NamedTwice("a".into())
-        );
+        assert_eq!(refused(&[("a", 0, 1), ("a", 0, 1)]), SchemaError::NamedTwice("a".into()));
         assert!(matches!(refused(&[("a", 2, 1)]), SchemaError::EmptyRange { .. }));
         assert_eq!(refused(&[("a", 0, u128::MAX)]), SchemaError::TooWide);
-        assert_eq!(
-            refused(&[("a", 0, u128::MAX - 1), ("b", 0, 1)]),
-            SchemaError::TooWide
-        );
-        assert_eq!(
-            Schema::new(vec![Field::new("a", 1, u128::MAX)])
-                .unwrap()
-                .symbols(),
-            u128::MAX
-        );
+        assert_eq!(refused(&[("a", 0, u128::MAX - 1), ("b", 0, 1)]), SchemaError::TooWide);
+        assert_eq!(Schema::new(vec![Field::new("a", 1, u128::MAX)]).unwrap().symbols(), u128::MAX);
     }
 }

@@ -19,57 +19,69 @@ const MAX_LIST: usize = 255;
 /// Radices up to this are packed several to a word; beyond, a number of its own width wastes less than a tenth.
 const MAX_PACKED_RADIX: usize = 1024;
 
-/// How many numbers go into a word, and how wide a word is.
+/// Numbers below a radix: how many of them go into a word, and how wide a word is.
 #[derive(Clone, Copy)]
-struct Packing {
+pub(crate) struct Packing {
+    radix: u128,
     numbers: u32,
     width: u32,
 }
 
-const PACKINGS: [Packing; MAX_PACKED_RADIX + 1] = {
-    let mut packings = [Packing { numbers: 1, width: 0 }; MAX_PACKED_RADIX + 1];
+/// For each radix, how many numbers go into a word, and how wide it is.
+static WORDS: [(u8, u8); MAX_PACKED_RADIX + 1] = {
+    let mut words = [(1, 0); MAX_PACKED_RADIX + 1];
     let mut radix = 2;
     while radix <= MAX_PACKED_RADIX {
-        packings[radix] = best_packing(radix as u64);
+        words[radix] = best_word(radix as u64);
         radix += 1;
     }
-    packings
+    words
 };
 
-/// The packing with the fewest bits a number, among words of at most 32 bits.
-const fn best_packing(radix: u64) -> Packing {
-    let mut best = Packing {
-        numbers: 1,
-        width: 32,
-    };
-    let mut values = 1;
-    let mut numbers = 1;
-    loop {
-        values *= radix;
-        if values > 1 << 32 {
-            return best;
-        }
+/// The word with the fewest bits a number, among those of at most 32 bits.
+const fn best_word(radix: u64) -> (u8, u8) {
+    let mut best = (1, 32);
+    let (mut numbers, mut values) = (1, radix);
+    while values <= 1 << 32 {
         let width = (values - 1).ilog2() + 1;
-        if width * best.numbers < best.width * numbers {
-            best = Packing { numbers, width };
+        if width * best.0 < best.1 * numbers {
+            best = (numbers, width);
         }
         numbers += 1;
+        values *= radix;
     }
+    (best.0 as u8, best.1 as u8)
 }
 
 impl Packing {
+    #[inline]
     fn of(radix: u128) -> Packing {
-        match usize::try_from(radix) {
-            Ok(small) if small <= MAX_PACKED_RADIX => PACKINGS[small],
-            _ => Packing {
-                numbers: 1,
-                width: bits::width(radix - 1),
-            },
-        }
+        let (numbers, width) = match WORDS.get(usize::try_from(radix).unwrap_or(usize::MAX)) {
+            Some(&(numbers, width)) => (numbers.into(), width.into()),
+            None => (1, bits::width(radix - 1)),
+        };
+        Packing { radix, numbers, width }
     }
 
     fn bits(self, records: usize) -> usize {
         records.div_ceil(self.numbers as usize) * self.width as usize
+    }
+
+    /// What a number counts at a place in its word.
+    fn weight(self, place: usize) -> u64 {
+        (self.radix as u64).pow(place as u32)
+    }
+
+    /// Replaces the number at `rank`.
+    pub fn set(self, words: &mut [u8], rank: usize, number: u128) {
+        let (at, place) = (rank / self.numbers as usize * self.width as usize, rank % self.numbers as usize);
+        if self.numbers == 1 {
+            bits::set(words, at, self.width, number);
+            return;
+        }
+        let (word, radix, weight) = (bits::get_short(words, at, self.width), self.radix as u64, self.weight(place));
+        let old = word / weight % radix;
+        bits::set(words, at, self.width, (word - old * weight + number as u64 * weight).into());
     }
 }
 
@@ -116,9 +128,7 @@ impl Seen {
     }
 
     fn list(&self) -> impl Iterator<Item = u128> {
-        (0..128)
-            .filter(|symbol| self.small >> symbol & 1 == 1)
-            .chain(self.large.iter().copied())
+        (0..128).filter(|symbol| self.small >> symbol & 1 == 1).chain(self.large.iter().copied())
     }
 
     fn span(&self) -> u128 {
@@ -147,8 +157,7 @@ impl Seen {
     pub fn write_header(&self, symbol_bytes: usize, records: usize, out: &mut Vec<u8>) {
         if self.prefers_list(symbol_bytes, records) {
             out.push(self.count() as u8);
-            self.list()
-                .for_each(|symbol| bits::put_bytes(out, symbol, symbol_bytes));
+            self.list().for_each(|symbol| bits::put_bytes(out, symbol, symbol_bytes));
         } else {
             out.push(0);
             bits::put_bytes(out, self.lowest, symbol_bytes);
@@ -163,11 +172,7 @@ impl Seen {
             let place = |symbol: &u128| list.binary_search(symbol).expect("seen") as u128;
             write_words(list.len() as u128, symbols.iter().map(place), &mut writer);
         } else {
-            write_words(
-                self.span(),
-                symbols.iter().map(|symbol| symbol - self.lowest),
-                &mut writer,
-            );
+            write_words(self.span(), symbols.iter().map(|symbol| symbol - self.lowest), &mut writer);
         }
         writer.finish();
     }
@@ -193,13 +198,32 @@ fn write_words(radix: u128, mut numbers: impl Iterator<Item = u128>, writer: &mu
     }
 }
 
+/// Division of 32-bit numbers by the same divisor over and over, as a multiplication.
+struct Division {
+    divisor: u64,
+    reciprocal: u64,
+}
+
+impl Division {
+    fn by(divisor: u64) -> Division {
+        // Rounded up, this is exact for all numerators and divisors below 2^32; a divisor of 1 does not occur.
+        Division { divisor, reciprocal: u64::MAX / divisor + 1 }
+    }
+
+    /// Quotient and remainder.
+    #[inline]
+    fn divide(&self, number: u64) -> (u64, u64) {
+        let quotient = ((u128::from(number) * u128::from(self.reciprocal)) >> 64) as u64;
+        (quotient, number - quotient * self.divisor)
+    }
+}
+
 /// How a block's symbols are numbered, read from its header.
 #[derive(Clone, Copy)]
 pub(crate) struct Symbols<'a> {
     list: &'a [u8],
     symbol_bytes: usize,
     lowest: u128,
-    radix: u128,
     packing: Packing,
 }
 
@@ -212,30 +236,12 @@ impl<'a> Symbols<'a> {
             let lowest = bits::get_bytes(bytes, 1, symbol_bytes);
             // Saturates only in a damaged block, which the check below refuses.
             let radix = bits::get_bytes(bytes, 1 + symbol_bytes, symbol_bytes).saturating_add(1);
-            (
-                Symbols {
-                    list: &[],
-                    symbol_bytes,
-                    lowest,
-                    radix,
-                    packing: Packing::of(radix),
-                },
-                1 + 2 * symbol_bytes,
-            )
+            (Symbols { list: &[], symbol_bytes, lowest, packing: Packing::of(radix) }, 1 + 2 * symbol_bytes)
         } else {
             let len = count * symbol_bytes;
             let list = bytes.get(1..1 + len).unwrap_or_default();
             let radix = count as u128;
-            (
-                Symbols {
-                    list,
-                    symbol_bytes,
-                    lowest: 0,
-                    radix,
-                    packing: Packing::of(radix),
-                },
-                1 + len,
-            )
+            (Symbols { list, symbol_bytes, lowest: 0, packing: Packing::of(radix) }, 1 + len)
         }
     }
 
@@ -244,17 +250,64 @@ impl<'a> Symbols<'a> {
         self.packing.bits(records).div_ceil(8)
     }
 
+    pub fn packing(&self) -> Packing {
+        self.packing
+    }
+
+    /// How a symbol is numbered, if it is.
+    pub fn number(&self, symbol: u128) -> Option<u128> {
+        if self.list.is_empty() {
+            symbol.checked_sub(self.lowest).filter(|&number| number < self.packing.radix)
+        } else {
+            (0..self.packing.radix).find(|&number| self.symbol(number) == symbol)
+        }
+    }
+
+    /// Appends the words of so many records with one more at `rank`.
+    pub fn insert(&self, words: &[u8], records: usize, rank: usize, number: u128, out: &mut Vec<u8>) {
+        let Packing { numbers, width, radix } = self.packing;
+        let mut writer = BitWriter::new(out);
+        let (word, place) = (rank / numbers as usize, rank % numbers as usize);
+        let mut at = word * width as usize;
+        writer.copy(words, 0, at);
+        if numbers == 1 {
+            writer.put(number, width);
+            writer.copy(words, at, records * width as usize);
+        } else {
+            // The numbers beyond move up by one place, the last of a word into the next word.
+            let top = Division::by(self.packing.weight(numbers as usize - 1));
+            let radix = radix as u64;
+            let weight = self.packing.weight(place);
+            let end = self.packing.bits(records);
+            let first = if at < end { bits::get_short(words, at, width) } else { 0 };
+            let below = first % weight;
+            let (mut carry, rest) = top.divide(first - below);
+            writer.put_short(below + number as u64 * weight + rest * radix, width);
+            at += width as usize;
+            while at < end {
+                let (next, rest) = top.divide(bits::get_short(words, at, width));
+                writer.put_short(carry + rest * radix, width);
+                carry = next;
+                at += width as usize;
+            }
+            if records.is_multiple_of(numbers as usize) && place + word * (numbers as usize) < records {
+                writer.put_short(carry, width);
+            }
+        }
+        writer.finish();
+    }
+
     /// The symbol of the record at `rank`.
     #[inline]
     pub fn get(&self, words: &[u8], rank: usize) -> u128 {
-        let Packing { numbers, width } = self.packing;
+        let Packing { numbers, width, .. } = self.packing;
         let number = if width == 0 {
             0
         } else if numbers == 1 {
             bits::get(words, rank * width as usize, width)
         } else {
             let (word, place) = (rank / numbers as usize, rank % numbers as usize);
-            let radix = self.radix as u64;
+            let radix = self.packing.radix as u64;
             let word = bits::get_short(words, word * width as usize, width);
             ((0..place).fold(word, |word, _| word / radix) % radix).into()
         };
@@ -263,12 +316,13 @@ impl<'a> Symbols<'a> {
 
     /// All symbols, in the records' order.
     pub fn decode(&self, words: &[u8], records: usize, out: &mut Vec<u128>) {
-        let Packing { numbers, width } = self.packing;
+        let Packing { numbers, width, .. } = self.packing;
+        out.reserve(records);
         if numbers == 1 {
             out.extend((0..records).map(|rank| self.get(words, rank)));
             return;
         }
-        let radix = self.radix as u32;
+        let radix = self.packing.radix as u32;
         let (mut left, mut at) = (records, 0);
         while left > 0 {
             // At most 32 bits wide, and division of 32 bits is the quicker one.
@@ -294,33 +348,19 @@ impl<'a> Symbols<'a> {
     /// Whether every symbol that the header and the words name is below `limit`.
     pub fn check(&self, words: &[u8], records: usize, limit: u128) -> Result<(), Corrupt> {
         if self.list.is_empty() {
-            let highest = self.lowest.checked_add(self.radix - 1);
-            ensure(
-                highest.is_some_and(|highest| highest < limit),
-                "symbols are in the schema's range",
-            )?;
+            let highest = self.lowest.checked_add(self.packing.radix - 1);
+            ensure(highest.is_some_and(|highest| highest < limit), "symbols are in the schema's range")?;
         } else {
-            let symbols = || (0..self.radix).map(|number| self.symbol(number));
-            ensure(
-                symbols().zip(symbols().skip(1)).all(|(a, b)| a < b),
-                "listed symbols ascend",
-            )?;
-            ensure(
-                symbols().all(|symbol| symbol < limit),
-                "symbols are in the schema's range",
-            )?;
+            let symbols = || (0..self.packing.radix).map(|number| self.symbol(number));
+            ensure(symbols().zip(symbols().skip(1)).all(|(a, b)| a < b), "listed symbols ascend")?;
+            ensure(symbols().all(|symbol| symbol < limit), "symbols are in the schema's range")?;
         }
-        let Packing { numbers, width } = self.packing;
-        let words = (0..records.div_ceil(numbers as usize))
-            .map(|word| bits::get(words, word * width as usize, width));
-        let full_word = self.radix.saturating_pow(numbers);
+        let Packing { numbers, width, .. } = self.packing;
+        let words = (0..records.div_ceil(numbers as usize)).map(|word| bits::get(words, word * width as usize, width));
+        let full_word = self.packing.radix.saturating_pow(numbers);
         for (at, word) in words.enumerate() {
             let here = (records - at * numbers as usize).min(numbers as usize);
-            let limit = if here == numbers as usize {
-                full_word
-            } else {
-                self.radix.pow(here as u32)
-            };
+            let limit = if here == numbers as usize { full_word } else { self.packing.radix.pow(here as u32) };
             ensure(word < limit, "a word holds numbers below the radix")?;
         }
         Ok(())
@@ -369,26 +409,48 @@ mod tests {
 
     #[test]
     fn few_symbols_far_apart_are_listed() {
-        let symbols: Vec<u128> = (0..900).map(|i| i % 3 << 60).collect();
-        assert_eq!(
-            round_trip(&symbols, 8, 1 << 62),
-            1 + 3 * 8 + (900usize.div_ceil(17) * 27).div_ceil(8)
-        );
+        let symbols: Vec<u128> = (0..900).map(|i| (i % 3) << 60).collect();
+        assert_eq!(round_trip(&symbols, 8, 1 << 62), 1 + 3 * 8 + (900usize.div_ceil(17) * 27).div_ceil(8));
     }
 
     #[test]
     fn the_packing_is_never_far_from_the_entropy() {
-        for radix in 2..=MAX_PACKED_RADIX {
-            let Packing { numbers, width } = PACKINGS[radix];
+        for (radix, &(numbers, width)) in WORDS.iter().enumerate().skip(2) {
             let overhead = f64::from(width) / f64::from(numbers) / (radix as f64).log2();
-            assert!(
-                (1.0..1.07).contains(&overhead),
-                "radix {radix}: {numbers} in {width} bits"
-            );
+            assert!((1.0..1.07).contains(&overhead), "radix {radix}: {numbers} in {width} bits");
         }
     }
 
     proptest! {
+        #[test]
+        fn one_more_symbol_can_be_put_in_anywhere(
+            radix in prop_oneof![1u128..40, 1u128..2000],
+            draws in prop::collection::vec(any::<u128>(), 2..200),
+            at in any::<prop::sample::Index>(),
+        ) {
+            // The first two make sure that what is inserted and overwritten has a number.
+            let mut symbols: Vec<u128> = [0, radix - 1].into_iter().chain(draws.iter().map(|draw| draw % radix)).collect();
+            let mut seen = Seen::default();
+            symbols.iter().for_each(|&symbol| seen.add(symbol));
+            let mut header = Vec::new();
+            seen.write_header(2, symbols.len(), &mut header);
+            let mut words = Vec::new();
+            seen.write_words(2, &symbols, &mut words);
+            let (read, _) = Symbols::open(&header, 2);
+
+            let (rank, symbol) = (at.index(symbols.len() + 1), symbols[draws[0] as usize % symbols.len()]);
+            let mut longer = Vec::new();
+            read.insert(&words, symbols.len(), rank, read.number(symbol).unwrap(), &mut longer);
+            symbols.insert(rank, symbol);
+            prop_assert_eq!(longer.len(), read.words_len(symbols.len()));
+            let (rank, symbol) = (at.index(symbols.len()), symbols[draws[1] as usize % symbols.len()]);
+            read.packing().set(&mut longer, rank, read.number(symbol).unwrap());
+            symbols[rank] = symbol;
+            let mut decoded = Vec::new();
+            read.decode(&longer, symbols.len(), &mut decoded);
+            prop_assert_eq!(decoded, symbols);
+        }
+
         #[test]
         fn symbols_come_back(
             limit in prop_oneof![1u128..300, 1u128..5000, 1u128..=u128::MAX],

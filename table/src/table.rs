@@ -56,12 +56,7 @@ impl ClassStats {
 impl Table {
     pub fn new(schema: Schema) -> Table {
         let texts = Run::new(Texts::new(schema.symbols()));
-        Table {
-            schema,
-            numbers: Vec::new(),
-            texts,
-            records_digest: 0,
-        }
+        Table { schema, numbers: Vec::new(), texts, records_digest: 0 }
     }
 
     pub fn schema(&self) -> &Schema {
@@ -125,8 +120,7 @@ impl Table {
     }
 
     fn find_run(&self, class: Class) -> Result<usize, usize> {
-        self.numbers
-            .binary_search_by_key(&class, |run| run.kind().class())
+        self.numbers.binary_search_by_key(&class, |run| run.kind().class())
     }
 
     fn run(&self, class: Class) -> Option<&Run<Numbers>> {
@@ -136,8 +130,7 @@ impl Table {
     pub(crate) fn run_mut(&mut self, class: Class) -> &mut Run<Numbers> {
         let at = self.find_run(class).unwrap_or_else(|at| {
             self.numbers.reserve_exact(1);
-            self.numbers
-                .insert(at, Run::new(Numbers::new(class, self.schema.symbols())));
+            self.numbers.insert(at, Run::new(Numbers::new(class, self.schema.symbols())));
             at
         });
         &mut self.numbers[at]
@@ -152,10 +145,7 @@ impl Table {
         let classes = || self.classes();
         let blocks = self.numbers.iter().map(Run::block_bytes).sum::<usize>() + self.texts.block_bytes();
         let all: usize = classes().map(|class| class.bytes).sum();
-        Memory {
-            blocks,
-            directory: all - blocks + heap::vec_bytes(&self.numbers) + self.schema.heap_bytes(),
-        }
+        Memory { blocks, directory: all - blocks + heap::vec_bytes(&self.numbers) + self.schema.heap_bytes() }
     }
 
     /// What the table holds of each class that occurs, in the order of classes.
@@ -187,13 +177,7 @@ impl Table {
     /// gone: every card that was there all the time is returned once.
     pub fn scan(&self, after: Option<&Id>, prefix: &[u8]) -> Iter<'_> {
         let after = after.map(|id| id.clone().into_owned());
-        Iter {
-            table: self,
-            after,
-            prefix: prefix.to_vec(),
-            next_run: 0,
-            current: Current::None,
-        }
+        Iter { table: self, after, prefix: prefix.to_vec(), next_run: 0, current: Current::None }
     }
 
     /// Verifies everything that must hold of a table: order, classes, ranges, counts, digest, and every single find.
@@ -201,14 +185,10 @@ impl Table {
     pub fn check(&self) -> Result<(), String> {
         self.numbers.iter().try_for_each(Run::check)?;
         self.texts.check()?;
-        if !self.numbers.is_sorted_by_key(|run| run.kind().class())
-            || self.numbers.iter().any(|run| run.len() == 0)
-        {
+        if !self.numbers.is_sorted_by_key(|run| run.kind().class()) || self.numbers.iter().any(|run| run.len() == 0) {
             return Err("runs are out of order or empty".into());
         }
-        let sum = self.iter().fold(0u128, |sum, (id, symbol)| {
-            sum.wrapping_add(digest::of_record(&id, symbol))
-        });
+        let sum = self.iter().fold(0u128, |sum, (id, symbol)| sum.wrapping_add(digest::of_record(&id, symbol)));
         if sum != self.records_digest {
             return Err("the digest is not that of the records".into());
         }
@@ -231,11 +211,7 @@ pub struct Iter<'a> {
 
 enum Current<'a> {
     None,
-    Numbers {
-        walk: Walk<'a, Numbers>,
-        class: Class,
-        highest: u128,
-    },
+    Numbers { walk: Walk<'a, Numbers>, class: Class, highest: u128 },
     Texts(Walk<'a, Texts>),
 }
 
@@ -269,11 +245,7 @@ impl<'a> Iter<'a> {
                 },
                 _ => {}
             }
-            return Some(Current::Numbers {
-                walk: run.walk(Some(&lowest)),
-                class,
-                highest,
-            });
+            return Some(Current::Numbers { walk: run.walk(Some(&lowest)), class, highest });
         }
     }
 }

@@ -102,35 +102,23 @@ impl Layout {
             }
         };
         let column = |name: &[u8]| {
-            let field = schema
-                .fields()
-                .iter()
-                .position(|field| field.name.as_bytes() == name);
+            let field = schema.fields().iter().position(|field| field.name.as_bytes() == name);
             match field {
-                Some(at) => Some(Column::Field {
-                    at,
-                    weight: schema.weight(at),
-                }),
+                Some(at) => Some(Column::Field { at, weight: schema.weight(at) }),
                 None if name == ID_COLUMN.as_bytes() => Some(Column::Id),
                 None if name == OP_COLUMN.as_bytes() => Some(Column::Op),
                 None => None,
             }
         };
-        let columns: Vec<Column> = line
-            .split(|&b| b == b'\t')
-            .map(column)
-            .collect::<Option<_>>()
-            .ok_or_else(problem)?;
+        let columns: Vec<Column> =
+            line.split(|&b| b == b'\t').map(column).collect::<Option<_>>().ok_or_else(problem)?;
         let once = |column: &Column| columns.iter().filter(|other| *other == column).count() == 1;
         let needed = 1 + schema.fields().len();
         let given = columns.iter().filter(|column| **column != Column::Op).count();
         if given != needed || !columns.iter().all(once) {
             return Err(problem());
         }
-        Ok(Layout {
-            schema: schema.clone(),
-            columns,
-        })
+        Ok(Layout { schema: schema.clone(), columns })
     }
 
     fn name(&self, column: &Column) -> &str {
@@ -196,29 +184,16 @@ impl Layout {
             return Err(self.blank(line, number));
         }
         let id = id.expect("every layout has an id");
-        Ok(Row {
-            id,
-            symbol: (!removes).then_some(symbol),
-            offset,
-        })
+        Ok(Row { id, symbol: (!removes).then_some(symbol), offset })
     }
 
     fn wrong_count(&self, line: &[u8], number: u64) -> Problem {
         let found = if line.is_empty() {
             "an empty line".into()
         } else {
-            format!(
-                "{} columns in {}",
-                1 + memchr::memchr_iter(b'\t', line).count(),
-                quoted(line)
-            )
+            format!("{} columns in {}", 1 + memchr::memchr_iter(b'\t', line).count(), quoted(line))
         };
-        Problem {
-            line: number,
-            column: None,
-            found,
-            expected: format!("{} columns", self.columns.len()),
-        }
+        Problem { line: number, column: None, found, expected: format!("{} columns", self.columns.len()) }
     }
 
     /// A field is blank although the card is not removed.
@@ -304,18 +279,8 @@ pub struct Reader<R> {
 impl<R: Read> Reader<R> {
     /// Reads the header.
     pub fn new(source: R, schema: &Schema) -> Result<Reader<R>, TsvError> {
-        let layout = Layout {
-            schema: schema.clone(),
-            columns: Vec::new(),
-        };
-        let mut reader = Reader {
-            source,
-            layout,
-            begun: Vec::new(),
-            next_line: 1,
-            offset: 0,
-            ended: false,
-        };
+        let layout = Layout { schema: schema.clone(), columns: Vec::new() };
+        let mut reader = Reader { source, layout, begun: Vec::new(), next_line: 1, offset: 0, ended: false };
         let mut bytes = reader.read_some()?;
         if bytes.starts_with(BYTE_ORDER_MARK) {
             bytes.drain(..BYTE_ORDER_MARK.len());
@@ -360,11 +325,7 @@ impl<R: Read> Reader<R> {
             let end = memchr::memrchr(b'\n', &bytes).ok_or_else(|| too_long(self.next_line))?;
             self.begun = bytes.split_off(end + 1);
         }
-        let page = Page {
-            first_line: self.next_line,
-            offset: self.offset,
-            bytes,
-        };
+        let page = Page { first_line: self.next_line, offset: self.offset, bytes };
         self.next_line += memchr::memchr_iter(b'\n', &page.bytes).count() as u64;
         self.offset += page.bytes.len() as u64;
         Ok(Some(page))
@@ -397,10 +358,7 @@ mod tests {
     #[test]
     fn the_seeds_file_is_read() {
         let text = "cardId\ttype\tstatus\n44016758092746254872\t7\t2\n45018537070476554829\t6\t2\n";
-        let rows = [
-            ("44016758092746254872".into(), Some(15)),
-            ("45018537070476554829".into(), Some(13)),
-        ];
+        let rows = [("44016758092746254872".into(), Some(15)), ("45018537070476554829".into(), Some(13))];
         assert_eq!(read(text).unwrap(), rows);
         assert_eq!(read(text.replace('\n', "\r\n")).unwrap(), rows);
         assert_eq!(read(text.trim_end()).unwrap(), rows);
@@ -411,19 +369,13 @@ mod tests {
     #[test]
     fn columns_come_in_any_order_with_or_without_op() {
         let rows = read("status\top\tcardId\ttype\n2\tset\ta\t7\n\tdel\tb\t\n1\tdel\tc\t0\n").unwrap();
-        assert_eq!(
-            rows,
-            [("a".into(), Some(15)), ("b".into(), None), ("c".into(), None)]
-        );
+        assert_eq!(rows, [("a".into(), Some(15)), ("b".into(), None), ("c".into(), None)]);
     }
 
     #[test]
     fn a_schema_may_have_a_field_named_op() {
         let schema = Schema::new(vec![Field::new("op", 0, 9)]).unwrap();
-        assert_eq!(
-            read_with("op\tcardId\n5\tx\n", &schema).unwrap(),
-            [("x".into(), Some(5))]
-        );
+        assert_eq!(read_with("op\tcardId\n5\tx\n", &schema).unwrap(), [("x".into(), Some(5))]);
     }
 
     #[test]
@@ -442,55 +394,23 @@ mod tests {
             "cardId,type,status",
         ] {
             let error = read(header).unwrap_err();
-            assert!(
-                error.ends_with("expected a header with the columns cardId, type, status"),
-                "{error}"
-            );
+            assert!(error.ends_with("expected a header with the columns cardId, type, status"), "{error}");
         }
     }
 
     #[test]
     fn a_bad_row_tells_line_column_found_and_expected() {
         let bad = |row: &str| read(format!("cardId\ttype\tstatus\n1\t1\t1\n{row}\n2\t2\t2\n")).unwrap_err();
-        assert_eq!(
-            bad("1\t11\t1"),
-            "line 3, column type: found '11', expected a number between 0 and 10"
-        );
-        assert_eq!(
-            bad("1\t1\t0"),
-            "line 3, column status: found '0', expected a number between 1 and 2"
-        );
-        assert_eq!(
-            bad("1\t-1\t1"),
-            "line 3, column type: found '-1', expected a number between 0 and 10"
-        );
-        assert_eq!(
-            bad("1\t1 \t1"),
-            "line 3, column type: found '1 ', expected a number between 0 and 10"
-        );
-        assert_eq!(
-            bad("1\t\t1"),
-            "line 3, column type: found nothing, expected a number between 0 and 10"
-        );
-        assert_eq!(
-            bad("\t1\t1"),
-            "line 3, column cardId: found '', expected 1 to 4096 bytes"
-        );
-        assert_eq!(
-            bad("1\t1"),
-            "line 3: found 2 columns in '1\\t1', expected 3 columns"
-        );
-        assert_eq!(
-            bad("1\t1\t1\t"),
-            "line 3: found 4 columns in '1\\t1\\t1\\t', expected 3 columns"
-        );
+        assert_eq!(bad("1\t11\t1"), "line 3, column type: found '11', expected a number between 0 and 10");
+        assert_eq!(bad("1\t1\t0"), "line 3, column status: found '0', expected a number between 1 and 2");
+        assert_eq!(bad("1\t-1\t1"), "line 3, column type: found '-1', expected a number between 0 and 10");
+        assert_eq!(bad("1\t1 \t1"), "line 3, column type: found '1 ', expected a number between 0 and 10");
+        assert_eq!(bad("1\t\t1"), "line 3, column type: found nothing, expected a number between 0 and 10");
+        assert_eq!(bad("\t1\t1"), "line 3, column cardId: found '', expected 1 to 4096 bytes");
+        assert_eq!(bad("1\t1"), "line 3: found 2 columns in '1\\t1', expected 3 columns");
+        assert_eq!(bad("1\t1\t1\t"), "line 3: found 4 columns in '1\\t1\\t1\\t', expected 3 columns");
         assert_eq!(bad(""), "line 3: found an empty line, expected 3 columns");
-        assert_eq!(
-            bad("1\t99999999999999999999999999999999999999999999\t1")
-                .split(',')
-                .count(),
-            3
-        );
+        assert_eq!(bad("1\t99999999999999999999999999999999999999999999\t1").split(',').count(), 3);
         let op = read("cardId\ttype\tstatus\top\n1\t1\t1\tSET\n").unwrap_err();
         assert_eq!(op, "line 2, column op: found 'SET', expected set or del");
     }
@@ -500,29 +420,23 @@ mod tests {
         for len in [MAX_LINE_BYTES + 1, PAGE_BYTES - 1, PAGE_BYTES, PAGE_BYTES * 3] {
             for end in ["", "\n", "\n1\t1\t1\n"] {
                 let text = format!("cardId\ttype\tstatus\n1\t1\t1\n{}{end}", "x".repeat(len));
-                assert_eq!(
-                    read(text).unwrap_err(),
-                    "line 3: found more than 65536 bytes, expected at most 65536"
-                );
+                assert_eq!(read(text).unwrap_err(), "line 3: found more than 65536 bytes, expected at most 65536");
             }
         }
-        assert_eq!(
-            read("x".repeat(MAX_LINE_BYTES + 1)).unwrap_err(),
-            too_long(1).to_string()
-        );
+        assert_eq!(read("x".repeat(MAX_LINE_BYTES + 1)).unwrap_err(), too_long(1).to_string());
     }
 
     #[test]
     fn pages_hold_whole_lines_and_count_on() {
         let row = |i: usize| format!("{i}\t{}\t{}\n", i % 11, 1 + i % 2);
-        let text = (0..100_000)
-            .map(row)
-            .fold("cardId\ttype\tstatus\n".to_owned(), |text, row| text + &row);
+        let text = (0..100_000).map(row).fold("cardId\ttype\tstatus\n".to_owned(), |text, row| text + &row);
         let rows = read(&text).unwrap();
         assert_eq!(rows.len(), 100_000);
-        assert!(rows.iter().enumerate().all(|(i, (id, symbol))| {
-            *id == i.to_string() && *symbol == Some((i % 11 * 2 + i % 2) as u128)
-        }));
+        assert!(
+            rows.iter()
+                .enumerate()
+                .all(|(i, (id, symbol))| { *id == i.to_string() && *symbol == Some((i % 11 * 2 + i % 2) as u128) })
+        );
         let error = read(text + "bad\n").unwrap_err();
         assert_eq!(error, "line 100002: found 1 columns in 'bad', expected 3 columns");
     }

@@ -5,6 +5,7 @@
 //! written whole from [`Records`] and never refers to anything outside itself, so it travels as it is: to disk, to a
 //! replica, into another table.
 
+mod insert;
 mod number;
 mod segments;
 mod text;
@@ -35,10 +36,7 @@ pub(crate) struct Records<K: Kind> {
 
 impl<K: Kind> Default for Records<K> {
     fn default() -> Self {
-        Records {
-            ids: K::Column::default(),
-            symbols: Vec::new(),
-        }
+        Records { ids: K::Column::default(), symbols: Vec::new() }
     }
 }
 
@@ -128,6 +126,12 @@ pub(crate) trait Kind: Copy + Send + Sync {
     /// The symbol stored with an id.
     fn get(self, block: &[u8], id: &Self::Id) -> Option<u128>;
 
+    /// Inserts an id that is not in the block, in place, if that can be done; tells whether it was.
+    fn insert_into(self, block: &mut [u8], id: &Self::Id, symbol: u128) -> bool;
+
+    /// Changes the symbol of an id that is in the block, in place, if that can be done; tells whether it was.
+    fn overwrite(self, block: &mut [u8], id: &Self::Id, symbol: u128) -> bool;
+
     /// The block's first id.
     fn first(self, block: &[u8]) -> <Self::Id as ToOwned>::Owned;
 
@@ -162,21 +166,12 @@ pub(crate) fn check<K: Kind>(
     records: &mut Records<K>,
 ) -> Result<(), Corrupt> {
     ensure(block.len() <= MAX_BLOCK_BYTES, "a block has at most 5120 bytes")?;
-    ensure(
-        (1..=MAX_RECORDS).contains(&count(block)),
-        "a block has 1 to 8192 records",
-    )?;
+    ensure((1..=MAX_RECORDS).contains(&count(block)), "a block has 1 to 8192 records")?;
     kind.check_structure(block)?;
     let from = records.len();
     kind.decode(block, records);
     let ids = &records.ids;
     ensure(after.is_none_or(|after| after < ids.at(from)), "blocks ascend")?;
-    ensure(
-        (from + 1..records.len()).all(|at| ids.at(at - 1) < ids.at(at)),
-        "ids ascend",
-    )?;
-    ensure(
-        (from..records.len()).all(|at| kind.admits(ids.at(at))),
-        "ids belong to their class",
-    )
+    ensure((from + 1..records.len()).all(|at| ids.at(at - 1) < ids.at(at)), "ids ascend")?;
+    ensure((from..records.len()).all(|at| kind.admits(ids.at(at))), "ids belong to their class")
 }

@@ -129,6 +129,20 @@ impl Kind for Numbers {
         self.first_key(block)
     }
 
+    fn insert_into(self, block: &mut [u8], id: &u128, symbol: u128) -> bool {
+        Numbers::insert_into(self, block, *id, symbol)
+    }
+
+    fn overwrite(self, block: &mut [u8], id: &u128, symbol: u128) -> bool {
+        let view = View::open(self, block);
+        let Some((rank, number)) = view.rank(*id).zip(view.symbols.number(symbol)) else {
+            return false;
+        };
+        let (words_at, packing) = (view.words_at, view.symbols.packing());
+        packing.set(&mut block[words_at..], rank, number);
+        true
+    }
+
     fn compare_first(self, block: &[u8], id: &u128) -> Ordering {
         self.first_key(block).cmp(id)
     }
@@ -169,8 +183,7 @@ impl Numbers {
         let fits = |cutter: &Cutter, seen: &Seen, len: usize| {
             let header = FIXED_BYTES + self.id_bytes + 1;
             let bits = cutter.bits(len);
-            bits <= 8 * BLOCK_BYTES
-                && header + bits.div_ceil(8) + seen.bytes(self.symbol_bytes, len) <= BLOCK_BYTES
+            bits <= 8 * BLOCK_BYTES && header + bits.div_ceil(8) + seen.bytes(self.symbol_bytes, len) <= BLOCK_BYTES
         };
 
         let mut len = 0;
@@ -190,11 +203,7 @@ impl Numbers {
                 cutter.add_candidate(len);
             }
         }
-        Plan {
-            len,
-            cuts: cutter.cuts(len),
-            seen,
-        }
+        Plan { len, cuts: cutter.cuts(len), seen }
     }
 
     fn write(self, ids: &[u128], symbols: &[u128], cuts: &[usize], seen: &Seen, out: &mut Vec<u8>) {
@@ -277,8 +286,7 @@ fn write_segment(ids: &[u128], cost: segments::Cost, writer: &mut BitWriter) {
     }
     if width <= 56 {
         let mask = (1u64 << width) - 1;
-        rest.iter()
-            .for_each(|&id| writer.put_short((id - first) as u64 & mask, width));
+        rest.iter().for_each(|&id| writer.put_short((id - first) as u64 & mask, width));
     } else {
         let mask = (1u128 << width) - 1;
         rest.iter().for_each(|&id| writer.put((id - first) & mask, width));
@@ -286,40 +294,39 @@ fn write_segment(ids: &[u128], cost: segments::Cost, writer: &mut BitWriter) {
 }
 
 /// A block's header, read.
-struct View<'a> {
+pub(super) struct View<'a> {
     kind: Numbers,
     block: &'a [u8],
-    count: usize,
-    id_bits: usize,
+    pub count: usize,
+    pub id_bits: usize,
     /// All segments, the first included.
-    segments: usize,
-    start_bytes: usize,
+    pub segments: usize,
+    pub start_bytes: usize,
     first: u128,
-    symbols: Symbols<'a>,
-    bits_at: usize,
+    pub symbols: Symbols<'a>,
+    pub bits_at: usize,
     words_at: usize,
 }
 
 #[derive(Clone, Copy)]
-struct Segment {
-    first: u128,
-    rank: usize,
+pub(super) struct Segment {
+    pub first: u128,
+    pub rank: usize,
     /// Ids beyond the first.
     rest: usize,
-    low_width: u8,
+    pub low_width: u8,
     /// Where its bits begin and end, counted from the start of the block.
-    bits: (usize, usize),
+    pub bits: (usize, usize),
 }
 
 impl<'a> View<'a> {
     #[inline]
-    fn open(kind: Numbers, block: &'a [u8]) -> View<'a> {
+    pub fn open(kind: Numbers, block: &'a [u8]) -> View<'a> {
         let at = |at: usize| usize::from(block.get(at).copied().unwrap_or(0));
         let further = at(4);
         let start_bytes = at(5).min(16);
         let symbols_at = FIXED_BYTES + kind.id_bytes + 1 + further * (start_bytes + SEGMENT_FIXED_BYTES);
-        let (symbols, symbols_len) =
-            Symbols::open(block.get(symbols_at..).unwrap_or_default(), kind.symbol_bytes);
+        let (symbols, symbols_len) = Symbols::open(block.get(symbols_at..).unwrap_or_default(), kind.symbol_bytes);
         let bits_at = symbols_at + symbols_len;
         let id_bits = bits::get_u16(block, 2);
         View {
@@ -336,23 +343,19 @@ impl<'a> View<'a> {
         }
     }
 
-    fn words(&self) -> &'a [u8] {
+    pub fn words(&self) -> &'a [u8] {
         self.block.get(self.words_at..).unwrap_or_default()
     }
 
     /// Where the header of a further segment begins.
     #[inline]
-    fn header(&self, segment: usize) -> usize {
+    pub fn header(&self, segment: usize) -> usize {
         FIXED_BYTES + self.kind.id_bytes + 1 + (segment - 1) * (self.start_bytes + SEGMENT_FIXED_BYTES)
     }
 
     #[inline]
     fn start(&self, segment: usize) -> u128 {
-        if segment == 0 {
-            0
-        } else {
-            bits::get_bytes(self.block, self.header(segment), self.start_bytes)
-        }
+        if segment == 0 { 0 } else { bits::get_bytes(self.block, self.header(segment), self.start_bytes) }
     }
 
     /// A segment's first rank and first bit; those of the one beyond the last are where the block's records end.
@@ -369,12 +372,9 @@ impl<'a> View<'a> {
     }
 
     #[inline]
-    fn segment(&self, at: usize) -> Segment {
-        let low_width_at = if at == 0 {
-            FIXED_BYTES + self.kind.id_bytes
-        } else {
-            self.header(at) + self.start_bytes + 4
-        };
+    pub fn segment(&self, at: usize) -> Segment {
+        let low_width_at =
+            if at == 0 { FIXED_BYTES + self.kind.id_bytes } else { self.header(at) + self.start_bytes + 4 };
         let ((rank, bit), (next_rank, next_bit)) = (self.begin(at), self.begin(at + 1));
         Segment {
             // Wraps only in a damaged block, whose ids then do not ascend.
@@ -386,9 +386,9 @@ impl<'a> View<'a> {
         }
     }
 
-    /// The place of an id among the block's records.
+    /// The segment that the id is in, or would be; none if the id is below the block's first.
     #[inline]
-    fn rank(&self, id: u128) -> Option<usize> {
+    pub fn segment_of(&self, id: u128) -> Option<usize> {
         let distance = id.checked_sub(self.first)?;
         let (mut low, mut high) = (0, self.segments);
         while high - low > 1 {
@@ -399,7 +399,13 @@ impl<'a> View<'a> {
                 high = middle;
             }
         }
-        let segment = self.segment(low);
+        Some(low)
+    }
+
+    /// The place of an id among the block's records.
+    #[inline]
+    fn rank(&self, id: u128) -> Option<usize> {
+        let segment = self.segment(self.segment_of(id)?);
         match id - segment.first {
             0 => Some(segment.rank),
             beyond => Some(segment.rank + 1 + segment.find(self.block, beyond - 1)?),
@@ -420,9 +426,7 @@ impl<'a> View<'a> {
         }
         let width = u32::from(segment.low_width);
         let lows = segment.lows();
-        let highs = ones(self.block, from, lows)
-            .enumerate()
-            .map(|(rank, at)| (rank, at - from - rank));
+        let highs = ones(self.block, from, lows).enumerate().map(|(rank, at)| (rank, at - from - rank));
         if width <= 56 {
             out.extend(highs.map(|(rank, high)| {
                 let low = bits::get_short(self.block, lows + rank * width as usize, width);
@@ -443,37 +447,22 @@ impl<'a> View<'a> {
         ensure(block[5] <= 16, "a start has at most 16 bytes")?;
         for at in 0..self.segments {
             let ((rank, bit), (next_rank, next_bit)) = (self.begin(at), self.begin(at + 1));
-            ensure(
-                rank < next_rank && next_rank <= self.count,
-                "segments are not empty",
-            )?;
-            ensure(
-                bit <= next_bit && next_bit <= self.id_bits,
-                "segments follow each other",
-            )?;
+            ensure(rank < next_rank && next_rank <= self.count, "segments are not empty")?;
+            ensure(bit <= next_bit && next_bit <= self.id_bits, "segments follow each other")?;
             let segment = self.segment(at);
             let (from, to) = segment.bits;
             if segment.low_width == BITMAP {
                 let gapless = from == to;
                 let count = ones(block, from, to).count();
-                ensure(
-                    gapless || count == segment.rest,
-                    "a bitmap has a bit set for each id",
-                )?;
+                ensure(gapless || count == segment.rest, "a bitmap has a bit set for each id")?;
             } else {
                 let width = usize::from(segment.low_width);
                 ensure(width < 128, "low bits are fewer than 128")?;
                 let needed = segment.rest * (1 + width);
                 ensure(needed <= to - from, "a segment has bits for each id")?;
                 let zeros = (to - from - needed) as u128;
-                ensure(
-                    bits::width(zeros) as usize + width <= 128,
-                    "an offset fits 128 bits",
-                )?;
-                ensure(
-                    ones(block, from, segment.lows()).count() == segment.rest,
-                    "a high part for each id",
-                )?;
+                ensure(bits::width(zeros) as usize + width <= 128, "an offset fits 128 bits")?;
+                ensure(ones(block, from, segment.lows()).count() == segment.rest, "a high part for each id")?;
             }
         }
         self.symbols.check(self.words(), self.count, self.kind.symbols)
@@ -483,41 +472,44 @@ impl<'a> View<'a> {
 impl Segment {
     /// Where the low bits begin.
     #[inline]
-    fn lows(&self) -> usize {
+    pub fn lows(&self) -> usize {
         self.bits.1 - self.rest * usize::from(self.low_width)
     }
 
     /// The place of an offset among those of the ids beyond the first.
     #[inline]
     fn find(&self, block: &[u8], offset: u128) -> Option<usize> {
-        let (from, to) = self.bits;
         if self.low_width == BITMAP {
             return self.find_in_bitmap(block, offset);
         }
+        let width = usize::from(self.low_width);
+        let (at, rank) = self.place(block, offset)?;
+        let low = offset & ((1 << width) - 1);
+        let found = at < self.lows()
+            && bits::get_short(block, at, 1) == 1
+            && bits::get(block, self.lows() + rank * width, width as u32) == low;
+        found.then_some(rank)
+    }
+
+    /// Where an offset is, or would be: the bit in the unary part and the place among the low bits. None if that is
+    /// beyond the end of the unary part.
+    #[inline]
+    pub fn place(&self, block: &[u8], offset: u128) -> Option<(usize, usize)> {
         let width = u32::from(self.low_width);
-        let lows = self.lows();
+        let (from, lows) = (self.bits.0, self.lows());
         let zeros = lows - from - self.rest;
-        let high = usize::try_from(offset >> width)
-            .ok()
-            .filter(|&high| high <= zeros)?;
-        let mut at = if high == 0 {
-            from
-        } else {
-            zero(block, from, high - 1) + 1
-        };
+        let high = usize::try_from(offset >> width).ok().filter(|&high| high <= zeros)?;
+        let mut at = if high == 0 { from } else { zero(block, from, high - 1) + 1 };
         let mut rank = at - from - high;
         let low = offset & ((1 << width) - 1);
-        debug_assert!(to >= lows);
-        while at < lows && bits::get_short(block, at, 1) == 1 {
-            match bits::get(block, lows + rank * width as usize, width).cmp(&low) {
-                Ordering::Less => {}
-                Ordering::Equal => return Some(rank),
-                Ordering::Greater => return None,
-            }
+        while at < lows
+            && bits::get_short(block, at, 1) == 1
+            && bits::get(block, lows + rank * width as usize, width) < low
+        {
             at += 1;
             rank += 1;
         }
-        None
+        Some((at, rank))
     }
 
     fn find_in_bitmap(&self, block: &[u8], offset: u128) -> Option<usize> {

@@ -38,10 +38,7 @@ pub(super) struct Cost {
 /// The best coding for `rest` ids that lie in `1..=span` beyond the segment's first, the last of them at `span`.
 pub(super) fn cost(rest: usize, span: u128) -> Cost {
     if rest as u128 == span {
-        return Cost {
-            low_width: BITMAP,
-            bits: 0,
-        };
+        return Cost { low_width: BITMAP, bits: 0 };
     }
     let last = span - 1;
     // The width is right when the high parts of the offsets reach up to between once and twice the number of ids.
@@ -52,14 +49,8 @@ pub(super) fn cost(rest: usize, span: u128) -> Cost {
     let highs = usize::try_from(last >> low_width).unwrap_or(usize::MAX);
     let elias_fano = (rest * (1 + low_width as usize)).saturating_add(highs);
     match usize::try_from(span) {
-        Ok(bitmap) if bitmap <= elias_fano => Cost {
-            low_width: BITMAP,
-            bits: bitmap,
-        },
-        _ => Cost {
-            low_width: low_width as u8,
-            bits: elias_fano,
-        },
+        Ok(bitmap) if bitmap <= elias_fano => Cost { low_width: BITMAP, bits: bitmap },
+        _ => Cost { low_width: low_width as u8, bits: elias_fano },
     }
 }
 
@@ -84,17 +75,8 @@ pub(super) struct Cutter<'a> {
 impl<'a> Cutter<'a> {
     /// `header_bits` is what a segment costs beyond its ids.
     pub fn new(ids: &'a [u128], header_bits: usize) -> Self {
-        let first = Candidate {
-            at: 0,
-            best: 0,
-            previous: 0,
-            segments: 0,
-        };
-        Cutter {
-            ids,
-            header_bits,
-            candidates: vec![first],
-        }
+        let first = Candidate { at: 0, best: 0, previous: 0, segments: 0 };
+        Cutter { ids, header_bits, candidates: vec![first] }
     }
 
     /// The next record after `at` before which a cut may pay, or the end.
@@ -105,10 +87,7 @@ impl<'a> Cutter<'a> {
 
     fn is_jump(&self, at: usize) -> bool {
         at > JUMP_WINDOW && {
-            let (gap, before) = (
-                self.ids[at] - self.ids[at - 1],
-                self.ids[at - 1] - self.ids[at - 1 - JUMP_WINDOW],
-            );
+            let (gap, before) = (self.ids[at] - self.ids[at - 1], self.ids[at - 1] - self.ids[at - 1 - JUMP_WINDOW]);
             gap / JUMP_FACTOR > before
         }
     }
@@ -129,25 +108,11 @@ impl<'a> Cutter<'a> {
             let last = self.ids[end - 1] - self.ids[begin.at];
             let ids = cost(end - begin.at - 1, last).bits;
             let header = if begin.at == 0 { 0 } else { self.header_bits };
-            let full = if begin.segments >= MAX_SEGMENTS {
-                usize::MAX
-            } else {
-                0
-            };
-            let best = begin
-                .best
-                .saturating_add(ids)
-                .saturating_add(header)
-                .saturating_add(full);
-            Candidate {
-                at: end,
-                best,
-                previous: from + at,
-                segments: begin.segments + 1,
-            }
+            let full = if begin.segments >= MAX_SEGMENTS { usize::MAX } else { 0 };
+            let best = begin.best.saturating_add(ids).saturating_add(header).saturating_add(full);
+            Candidate { at: end, best, previous: from + at, segments: begin.segments + 1 }
         });
-        ways.min_by_key(|way| way.best)
-            .expect("there is always the first candidate")
+        ways.min_by_key(|way| way.best).expect("there is always the first candidate")
     }
 
     /// Where the segments begin that the records before `end` are cut into.
@@ -174,10 +139,8 @@ mod tests {
     use proptest::prelude::*;
 
     fn brute_force(rest: usize, span: u128) -> usize {
-        let elias_fano = (0..128)
-            .map(|width| (rest as u128 * (width + 1)).saturating_add((span - 1) >> width))
-            .min()
-            .unwrap();
+        let elias_fano =
+            (0..128).map(|width| (rest as u128 * (width + 1)).saturating_add((span - 1) >> width)).min().unwrap();
         let bitmap = if rest as u128 == span { 0 } else { span };
         elias_fano.min(bitmap) as usize
     }
@@ -212,23 +175,14 @@ mod tests {
 
     #[test]
     fn runs_are_cut_at_the_jumps_between_them() {
-        let ids: Vec<u128> = (0..1000u128)
-            .map(|i| i / 100 * 10_000_000_000 + i % 100 * 10 + i * 7 % 5)
-            .collect();
+        let ids: Vec<u128> = (0..1000u128).map(|i| i / 100 * 10_000_000_000 + i % 100 * 10 + i * 7 % 5).collect();
         assert_eq!(cut_all(&ids), (0..10).map(|run| run * 100).collect::<Vec<_>>());
     }
 
     #[test]
     fn a_change_of_density_is_cut_near_it() {
-        let ids: Vec<u128> = (0..1024u128)
-            .map(|i| {
-                if i < 512 {
-                    i * 10
-                } else {
-                    5120 + (i - 512) * 1_000_000
-                }
-            })
-            .collect();
+        let ids: Vec<u128> =
+            (0..1024u128).map(|i| if i < 512 { i * 10 } else { 5120 + (i - 512) * 1_000_000 }).collect();
         let cuts = cut_all(&ids);
         assert_eq!(cuts.len(), 2);
         assert!((448..=576).contains(&cuts[1]), "{cuts:?}");

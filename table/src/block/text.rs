@@ -39,10 +39,7 @@ pub(crate) struct Texts {
 
 impl Texts {
     pub fn new(symbols: u128) -> Texts {
-        Texts {
-            symbols,
-            symbol_bytes: bits::bytes_for(symbols - 1).max(1),
-        }
+        Texts { symbols, symbol_bytes: bits::bytes_for(symbols - 1).max(1) }
     }
 }
 
@@ -156,6 +153,20 @@ impl Kind for Texts {
         Some(view.symbols.get(view.words(), rank))
     }
 
+    fn insert_into(self, _: &mut [u8], _: &[u8], _: u128) -> bool {
+        false
+    }
+
+    fn overwrite(self, block: &mut [u8], id: &[u8], symbol: u128) -> bool {
+        let view = View::open(self, block);
+        let Some((rank, number)) = view.rank(id).zip(view.symbols.number(symbol)) else {
+            return false;
+        };
+        let (words_at, packing) = (view.words_at, view.symbols.packing());
+        packing.set(&mut block[words_at..], rank, number);
+        true
+    }
+
     fn first(self, block: &[u8]) -> Vec<u8> {
         let view = View::open(self, block);
         [view.common, &view.whole(0).text].concat()
@@ -163,11 +174,7 @@ impl Kind for Texts {
 
     fn compare_first(self, block: &[u8], id: &[u8]) -> Ordering {
         let view = View::open(self, block);
-        view.common
-            .iter()
-            .copied()
-            .chain(view.whole(0).text)
-            .cmp(id.iter().copied())
+        view.common.iter().copied().chain(view.whole(0).text).cmp(id.iter().copied())
     }
 
     fn first_key(self, block: &[u8]) -> u128 {
@@ -231,7 +238,7 @@ impl<'a> Plan<'a> {
         plan.seen.add(symbol);
         plan.common = self.common.min(shared);
         plan.alphabet.add(&self.first[plan.common..self.common]);
-        if self.count % GROUP == 0 {
+        if self.count.is_multiple_of(GROUP) {
             plan.alphabet.add(&id[plan.common..]);
             plan.longest_id = self.longest_id.max(id.len());
             plan.characters += id.len();
@@ -291,7 +298,7 @@ impl Texts {
         for rank in 0..plan.count {
             let id = records.ids.at(from + rank);
             let mut rest = &id[common..];
-            if rank % GROUP == 0 {
+            if rank.is_multiple_of(GROUP) {
                 if rank > 0 {
                     bits::put_u16(&mut groups, writer.len());
                 }
@@ -301,15 +308,13 @@ impl Texts {
                 rest = &id[shared..];
             }
             writer.put_short(rest.len() as u64, plan.rest_width());
-            rest.iter()
-                .for_each(|&byte| writer.put_short(numbers[usize::from(byte)].into(), width));
+            rest.iter().for_each(|&byte| writer.put_short(numbers[usize::from(byte)].into(), width));
         }
         debug_assert_eq!(writer.len(), plan.bits());
         writer.finish();
         out.extend(groups);
         out.extend(text);
-        plan.seen
-            .write_words(self.symbol_bytes, &records.symbols[from..from + plan.count], out);
+        plan.seen.write_words(self.symbol_bytes, &records.symbols[from..from + plan.count], out);
     }
 }
 
@@ -343,9 +348,7 @@ impl Alphabet {
 
     fn write(&self, out: &mut Vec<u8>) {
         if self.width() < 8 {
-            self.0
-                .iter()
-                .for_each(|word| out.extend_from_slice(&word.to_le_bytes()));
+            self.0.iter().for_each(|word| out.extend_from_slice(&word.to_le_bytes()));
         }
     }
 
@@ -357,9 +360,7 @@ impl Alphabet {
     fn numbers(&self) -> [u8; 256] {
         let mut numbers = std::array::from_fn(|byte| byte as u8);
         if self.width() < 8 {
-            self.characters()
-                .enumerate()
-                .for_each(|(number, byte)| numbers[usize::from(byte)] = number as u8);
+            self.characters().enumerate().for_each(|(number, byte)| numbers[usize::from(byte)] = number as u8);
         }
         numbers
     }
@@ -410,17 +411,13 @@ impl<'a> View<'a> {
         let character_width = at(8).min(8);
         let common_at = FIXED_BYTES + if character_width < 8 { ALPHABET_BYTES } else { 0 };
         let symbols_at = common_at + bits::get_u16(block, 4);
-        let (symbols, symbols_len) =
-            Symbols::open(block.get(symbols_at..).unwrap_or_default(), kind.symbol_bytes);
+        let (symbols, symbols_len) = Symbols::open(block.get(symbols_at..).unwrap_or_default(), kind.symbol_bytes);
         let groups_at = symbols_at + symbols_len;
         let bits_at = groups_at + 2 * count.div_ceil(GROUP).saturating_sub(1);
         let bits = bits::get_u16(block, 2);
         let mut characters = std::array::from_fn(|byte| byte as u8);
         if character_width < 8 {
-            characters
-                .iter_mut()
-                .zip(Alphabet::read(block).characters())
-                .for_each(|(to, byte)| *to = byte);
+            characters.iter_mut().zip(Alphabet::read(block).characters()).for_each(|(to, byte)| *to = byte);
         }
         View {
             kind,
@@ -445,27 +442,19 @@ impl<'a> View<'a> {
 
     /// Where the bits of a group begin.
     fn group(&self, group: usize) -> usize {
-        8 * self.bits_at
-            + if group == 0 {
-                0
-            } else {
-                bits::get_u16(self.block, self.groups_at + 2 * (group - 1))
-            }
+        8 * self.bits_at + if group == 0 { 0 } else { bits::get_u16(self.block, self.groups_at + 2 * (group - 1)) }
     }
 
     /// The first id of a group.
     fn whole(&self, group: usize) -> Entry {
-        let mut entry = Entry {
-            text: Vec::new(),
-            next: self.group(group),
-        };
+        let mut entry = Entry { text: Vec::new(), next: self.group(group) };
         self.take_rest(&mut entry);
         entry
     }
 
     /// Turns the id at `rank - 1` into the one at `rank`.
     fn next(&self, rank: usize, entry: &mut Entry) {
-        if rank % GROUP == 0 {
+        if rank.is_multiple_of(GROUP) {
             entry.text.clear();
             entry.next = self.group(rank / GROUP);
         } else {
@@ -517,28 +506,16 @@ impl<'a> View<'a> {
 
     fn check(&self) -> Result<(), Corrupt> {
         let length = self.words_at + self.symbols.words_len(self.count);
-        ensure(
-            self.block.len() == length,
-            "a block is as long as its header says",
-        )?;
-        ensure(
-            self.block[6] <= 16 && self.block[7] <= 16 && self.block[8] <= 8,
-            "widths are in range",
-        )?;
+        ensure(self.block.len() == length, "a block is as long as its header says")?;
+        ensure(self.block[6] <= 16 && self.block[7] <= 16 && self.block[8] <= 8, "widths are in range")?;
         if self.character_width < 8 {
             let characters = Alphabet::read(self.block).len();
-            ensure(
-                characters <= 1 << self.character_width,
-                "every character has a number",
-            )?;
+            ensure(characters <= 1 << self.character_width, "every character has a number")?;
         }
-        let mut entry = Entry {
-            text: Vec::new(),
-            next: self.group(0),
-        };
+        let mut entry = Entry { text: Vec::new(), next: self.group(0) };
         let mut decoded = 0;
         for rank in 0..self.count {
-            if rank % GROUP == 0 {
+            if rank.is_multiple_of(GROUP) {
                 ensure(self.group(rank / GROUP) == entry.next, "groups follow each other")?;
                 entry.text.clear();
             } else {
@@ -551,21 +528,12 @@ impl<'a> View<'a> {
             let len = self.common.len() + shared + rest;
             decoded += len;
             ensure(len <= MAX_ID_BYTES, "an id has at most 4096 bytes")?;
-            ensure(
-                decoded <= MAX_DECODED_BYTES,
-                "a block's ids have at most 65536 bytes",
-            )?;
+            ensure(decoded <= MAX_DECODED_BYTES, "a block's ids have at most 65536 bytes")?;
             entry.next = at;
             self.take_rest(&mut entry);
-            ensure(
-                entry.next <= 8 * self.bits_at + self.bits,
-                "ids lie within the block",
-            )?;
+            ensure(entry.next <= 8 * self.bits_at + self.bits, "ids lie within the block")?;
         }
-        ensure(
-            entry.next == 8 * self.bits_at + self.bits,
-            "nothing lies between ids and symbols",
-        )?;
+        ensure(entry.next == 8 * self.bits_at + self.bits, "nothing lies between ids and symbols")?;
         self.symbols.check(self.words(), self.count, self.kind.symbols)
     }
 }

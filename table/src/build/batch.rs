@@ -36,12 +36,7 @@ pub(super) struct Batch {
 
 impl Batch {
     pub fn new(schema: &Schema) -> Batch {
-        Batch {
-            symbols: symbols_with_removal(schema),
-            numbers: Vec::new(),
-            texts: TextLane::default(),
-            last_lane: 0,
-        }
+        Batch { symbols: symbols_with_removal(schema), numbers: Vec::new(), texts: TextLane::default(), last_lane: 0 }
     }
 
     /// What the rows take.
@@ -60,20 +55,11 @@ impl Batch {
 
     #[inline]
     fn lane(&mut self, class: Class) -> &mut NumberLane {
-        if self
-            .numbers
-            .get(self.last_lane)
-            .is_none_or(|lane| lane.kind.class() != class)
-        {
-            self.last_lane = self
-                .numbers
-                .iter()
-                .position(|lane| lane.kind.class() == class)
-                .unwrap_or_else(|| {
-                    self.numbers
-                        .push(NumberLane::new(Numbers::new(class, self.symbols), self.symbols));
-                    self.numbers.len() - 1
-                });
+        if self.numbers.get(self.last_lane).is_none_or(|lane| lane.kind.class() != class) {
+            self.last_lane = self.numbers.iter().position(|lane| lane.kind.class() == class).unwrap_or_else(|| {
+                self.numbers.push(NumberLane::new(Numbers::new(class, self.symbols), self.symbols));
+                self.numbers.len() - 1
+            });
         }
         &mut self.numbers[self.last_lane]
     }
@@ -157,16 +143,8 @@ impl NumberLane {
     fn new(kind: Numbers, symbols: u128) -> NumberLane {
         let symbol_bits = bits::width(symbols - 1);
         let packed = bits::width(kind.class().max()) + OFFSET_BITS + symbol_bits <= 128;
-        let rows = if packed {
-            Rows::Packed(Vec::new())
-        } else {
-            Rows::Wide(Vec::new())
-        };
-        NumberLane {
-            kind,
-            symbol_bits,
-            rows,
-        }
+        let rows = if packed { Rows::Packed(Vec::new()) } else { Rows::Wide(Vec::new()) };
+        NumberLane { kind, symbol_bits, rows }
     }
 
     fn bytes(&self) -> usize {
@@ -180,9 +158,7 @@ impl NumberLane {
     fn push(&mut self, id: u128, offset: u64, symbol: u128) {
         match &mut self.rows {
             Rows::Packed(rows) => {
-                rows.push(Packed(
-                    (id << OFFSET_BITS | u128::from(offset)) << self.symbol_bits | symbol,
-                ));
+                rows.push(Packed((id << OFFSET_BITS | u128::from(offset)) << self.symbol_bits | symbol));
             }
             Rows::Wide(rows) => rows.push(Wide { id, offset, symbol }),
         }
@@ -200,11 +176,7 @@ impl NumberLane {
 fn move_rows<R>(to: &mut Vec<R>, from: &mut Vec<R>, sort_bytes: usize) {
     let (needed, all) = (to.len() + from.len(), sort_bytes / size_of::<R>());
     if needed > to.capacity() {
-        let wanted = if needed <= all / SMALL_PART {
-            2 * needed
-        } else {
-            needed.max(all)
-        };
+        let wanted = if needed <= all / SMALL_PART { 2 * needed } else { needed.max(all) };
         to.reserve_exact(wanted - to.len());
     }
     to.append(from);
@@ -253,15 +225,10 @@ fn write_in_pieces<K: Kind>(
         }
         (packer.finish(), overridden)
     };
-    let written: Vec<(Strand, u64)> = (0..pieces)
-        .into_par_iter()
-        .map(|piece| write_piece(cut(piece)..cut(piece + 1)))
-        .collect();
+    let written: Vec<(Strand, u64)> =
+        (0..pieces).into_par_iter().map(|piece| write_piece(cut(piece)..cut(piece + 1))).collect();
     let overridden = written.iter().map(|(_, overridden)| overridden).sum();
-    (
-        written.into_iter().flat_map(|(strand, _)| strand).collect(),
-        overridden,
-    )
+    (written.into_iter().flat_map(|(strand, _)| strand).collect(), overridden)
 }
 
 /// Texts one after the other, and a row for each.
@@ -287,13 +254,7 @@ impl TextLane {
 
     fn push(&mut self, text: &[u8], offset: u64, symbol: u128) {
         let key = (Texts::key(text) >> 64) as u64;
-        self.rows.push(TextRow {
-            key,
-            start: self.bytes.len(),
-            len: text.len() as u16,
-            offset,
-            symbol,
-        });
+        self.rows.push(TextRow { key, start: self.bytes.len(), len: text.len() as u16, offset, symbol });
         self.bytes.extend_from_slice(text);
     }
 
@@ -309,10 +270,7 @@ impl TextLane {
         let bytes = &self.bytes;
         let text = |row: &TextRow| &bytes[row.start..row.start + usize::from(row.len)];
         self.rows.par_sort_unstable_by(|a, b| {
-            a.key
-                .cmp(&b.key)
-                .then_with(|| text(a).cmp(text(b)))
-                .then_with(|| a.offset.cmp(&b.offset))
+            a.key.cmp(&b.key).then_with(|| text(a).cmp(text(b))).then_with(|| a.offset.cmp(&b.offset))
         });
         let rows = &self.rows;
         let same = |a: usize, b: usize| rows[a].key == rows[b].key && text(&rows[a]) == text(&rows[b]);

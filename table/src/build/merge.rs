@@ -14,6 +14,9 @@ use crate::id::Class;
 /// How many pieces a thread gets, so that one slow piece does not keep the others waiting for long.
 const PIECES_A_THREAD: usize = 4;
 
+/// The least blocks in a piece, because each may leave its last block half empty.
+const PIECE_BLOCKS: usize = 256;
+
 /// One block in so many is looked at to divide the rows evenly.
 const SAMPLE: usize = 16;
 
@@ -59,7 +62,9 @@ pub(super) fn merge<K: Kind>(
     tally: &mut Tally,
 ) -> Result<Merged, BuildError> {
     let from = kind.with_symbols(super::symbols_with_removal(&merging.builder.schema));
-    let pieces = cut_evenly(from, strands, rayon::current_num_threads() * PIECES_A_THREAD);
+    let blocks: usize = strands.iter().map(Strand::len).sum();
+    let pieces = (blocks / PIECE_BLOCKS).clamp(1, rayon::current_num_threads() * PIECES_A_THREAD);
+    let pieces = cut_evenly(from, strands, pieces);
     let merged: Vec<Merged> = pieces
         .into_par_iter()
         .map(|strands| merge_piece(from, kind, strands, &kept, merging))
@@ -77,25 +82,15 @@ pub(super) fn merge<K: Kind>(
 
 /// Cuts all strands at the same ids, into pieces of about the same number of rows.
 fn cut_evenly<K: Kind>(kind: K, mut strands: Vec<Strand>, pieces: usize) -> Vec<Vec<Strand>> {
-    let mut sample: Vec<_> = strands
-        .iter()
-        .flat_map(|strand| strand.iter().step_by(SAMPLE))
-        .map(|block| kind.first(block))
-        .collect();
+    let mut sample: Vec<_> =
+        strands.iter().flat_map(|strand| strand.iter().step_by(SAMPLE)).map(|block| kind.first(block)).collect();
     sample.sort_unstable_by(|a, b| a.borrow().cmp(b.borrow()));
-    let mut cuts: Vec<_> = (1..pieces)
-        .map(|piece| &sample[sample.len() * piece / pieces])
-        .collect();
+    let mut cuts: Vec<_> = (1..pieces).map(|piece| &sample[sample.len() * piece / pieces]).collect();
     cuts.dedup_by(|a, b| (**a).borrow() == (**b).borrow());
 
     let mut cut = Vec::new();
     for id in cuts.into_iter().rev() {
-        cut.push(
-            strands
-                .iter_mut()
-                .map(|strand| split_off(kind, strand, id.borrow()))
-                .collect(),
-        );
+        cut.push(strands.iter_mut().map(|strand| split_off(kind, strand, id.borrow())).collect());
     }
     cut.push(strands);
     cut.reverse();
@@ -129,10 +124,7 @@ fn merge_piece<K: Kind>(
     kept: impl Fn(u128) -> bool,
     merging: &Merging,
 ) -> Result<Merged, BuildError> {
-    let mut cursors: Vec<Cursor<K>> = strands
-        .into_iter()
-        .filter_map(|strand| Cursor::new(from, strand))
-        .collect();
+    let mut cursors: Vec<Cursor<K>> = strands.into_iter().filter_map(|strand| Cursor::new(from, strand)).collect();
     // The cursors' indices in the order of their ids; of cursors at the same id the latest strand's comes first.
     let mut order: Vec<usize> = (0..cursors.len()).collect();
     order.sort_by(|&a, &b| cursors[a].id().cmp(cursors[b].id()).then(b.cmp(&a)));
@@ -163,13 +155,8 @@ fn merge_piece<K: Kind>(
             }
         }
         // The cursor moves back behind those whose ids are now smaller.
-        let before = |&other: &usize| {
-            cursors[other]
-                .id()
-                .cmp(cursors[first].id())
-                .then(first.cmp(&other))
-                == Ordering::Less
-        };
+        let before =
+            |&other: &usize| cursors[other].id().cmp(cursors[first].id()).then(first.cmp(&other)) == Ordering::Less;
         let place = 1 + order[1..].partition_point(before);
         order[..place].rotate_left(1);
     }
@@ -196,11 +183,7 @@ impl<K: Kind> Cursor<K> {
         let mut blocks = strand.into_iter();
         let mut records = Records::default();
         kind.decode(&blocks.next()?, &mut records);
-        Some(Cursor {
-            blocks,
-            records,
-            rank: 0,
-        })
+        Some(Cursor { blocks, records, rank: 0 })
     }
 
     #[inline]

@@ -74,12 +74,7 @@ pub enum BuildError {
 fn tell(problems: &[Problem], count: u64) -> String {
     let told: Vec<_> = problems.iter().map(Problem::to_string).collect();
     let more = count - problems.len() as u64;
-    told.join("; ")
-        + &if more > 0 {
-            format!("; and {more} more")
-        } else {
-            String::new()
-        }
+    told.join("; ") + &if more > 0 { format!("; and {more} more") } else { String::new() }
 }
 
 impl From<TsvError> for BuildError {
@@ -160,12 +155,12 @@ impl<'a> Builder<'a> {
 
     /// A table of the rows of a file. Rows that remove a card remove it if an earlier row of the file has set it.
     pub fn table_from_tsv(&self, source: impl Read + Send) -> Result<Built<Table>, BuildError> {
-        self.from_tsv(source, into_table)
+        self.build_from_tsv(source, into_table)
     }
 
     /// What the rows of a file change in a table.
     pub fn changes_from_tsv(&self, source: impl Read + Send) -> Result<Built<Changes>, BuildError> {
-        self.from_tsv(source, into_changes)
+        self.build_from_tsv(source, into_changes)
     }
 
     /// A table of records, each an id and its symbol, which must be one of the schema's.
@@ -173,10 +168,7 @@ impl<'a> Builder<'a> {
         &self,
         records: impl IntoIterator<Item = (Id<'i>, u128), IntoIter: Send>,
     ) -> Result<Built<Table>, BuildError> {
-        self.from_records(
-            records.into_iter().map(|(id, symbol)| (id, Some(symbol))),
-            into_table,
-        )
+        self.build_from_records(records.into_iter().map(|(id, symbol)| (id, Some(symbol))), into_table)
     }
 
     /// Changes to a table, each an id and its new symbol, or none to remove it.
@@ -184,10 +176,10 @@ impl<'a> Builder<'a> {
         &self,
         records: impl IntoIterator<Item = (Id<'i>, Option<u128>), IntoIter: Send>,
     ) -> Result<Built<Changes>, BuildError> {
-        self.from_records(records, into_changes)
+        self.build_from_records(records, into_changes)
     }
 
-    fn from_tsv<T: Send>(&self, source: impl Read + Send, finish: Finish<T>) -> Result<Built<T>, BuildError> {
+    fn build_from_tsv<T: Send>(&self, source: impl Read + Send, finish: Finish<T>) -> Result<Built<T>, BuildError> {
         self.pool()?.install(|| {
             let mut reader = Reader::new(source, &self.schema)?;
             let layout = reader.layout().clone();
@@ -210,7 +202,7 @@ impl<'a> Builder<'a> {
         })
     }
 
-    fn from_records<'i, T: Send>(
+    fn build_from_records<'i, T: Send>(
         &self,
         records: impl IntoIterator<Item = (Id<'i>, Option<u128>), IntoIter: Send>,
         finish: Finish<T>,
@@ -240,18 +232,11 @@ impl<'a> Builder<'a> {
 
     fn pool(&self) -> Result<ThreadPool, BuildError> {
         let start = self.on_thread_start;
-        Ok(rayon::ThreadPoolBuilder::new()
-            .num_threads(self.threads)
-            .start_handler(move |_| start())
-            .build()?)
+        Ok(rayon::ThreadPoolBuilder::new().num_threads(self.threads).start_handler(move |_| start()).build()?)
     }
 
     fn told(&self, progress: Progress) -> Result<(), BuildError> {
-        if (self.on_progress)(progress).is_break() {
-            Err(BuildError::Cancelled)
-        } else {
-            Ok(())
-        }
+        if (self.on_progress)(progress).is_break() { Err(BuildError::Cancelled) } else { Ok(()) }
     }
 
     /// Reads everything there is, batch by batch.
@@ -261,10 +246,7 @@ impl<'a> Builder<'a> {
         take: impl Fn(P, &mut Batch, &mut Tally) -> Result<(), BuildError> + Sync,
         tally: &mut Tally,
     ) -> Result<Sorted, BuildError> {
-        let mut sorted = Sorted {
-            strands: Strands::default(),
-            batch: Batch::new(&self.schema),
-        };
+        let mut sorted = Sorted { strands: Strands::default(), batch: Batch::new(&self.schema) };
         loop {
             if sorted.batch.bytes() > 0 {
                 sorted.batch.write_strands(&mut sorted.strands, tally);
@@ -297,10 +279,7 @@ impl<'a> Builder<'a> {
                 },
             )?;
             if tally.bad_rows > self.allowed_problems {
-                return Err(BuildError::Problems(
-                    std::mem::take(&mut tally.problems),
-                    tally.bad_rows,
-                ));
+                return Err(BuildError::Problems(std::mem::take(&mut tally.problems), tally.bad_rows));
             }
             if ended.into_inner() {
                 return Ok(sorted);
@@ -310,19 +289,8 @@ impl<'a> Builder<'a> {
 
     fn finish<T>(&self, sorted: Sorted, mut tally: Tally, finish: Finish<T>) -> Result<Built<T>, BuildError> {
         let result = finish(self, sorted, &mut tally)?;
-        let Tally {
-            rows,
-            duplicates,
-            bad_rows,
-            problems,
-        } = tally;
-        Ok(Built {
-            result,
-            rows,
-            duplicates,
-            bad_rows,
-            problems,
-        })
+        let Tally { rows, duplicates, bad_rows, problems } = tally;
+        Ok(Built { result, rows, duplicates, bad_rows, problems })
     }
 }
 
@@ -356,12 +324,7 @@ impl Tally {
     }
 
     fn absorb(&mut self, other: &mut Tally) {
-        let Tally {
-            rows,
-            duplicates,
-            bad_rows,
-            problems,
-        } = std::mem::take(other);
+        let Tally { rows, duplicates, bad_rows, problems } = std::mem::take(other);
         self.rows += rows;
         self.duplicates += duplicates;
         self.bad_rows += bad_rows;
@@ -432,17 +395,12 @@ struct Merging<'a> {
 
 impl<'a> Merging<'a> {
     fn new(builder: &'a Builder<'a>, total: u64) -> Self {
-        Merging {
-            builder,
-            done: AtomicU64::new(0),
-            total,
-        }
+        Merging { builder, done: AtomicU64::new(0), total }
     }
 
     fn advance(&self, rows: usize) -> Result<(), BuildError> {
         let done = self.done.fetch_add(rows as u64, Ordering::Relaxed) + rows as u64;
-        self.builder
-            .told(Progress::Merging(done.min(self.total), self.total))
+        self.builder.told(Progress::Merging(done.min(self.total), self.total))
     }
 }
 

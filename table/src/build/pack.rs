@@ -12,12 +12,7 @@ pub(super) struct Packer<K: Kind> {
 
 impl<K: Kind> Packer<K> {
     pub fn new(kind: K) -> Self {
-        Packer {
-            kind,
-            records: Records::default(),
-            bytes: Vec::with_capacity(MAX_BLOCK_BYTES),
-            blocks: Vec::new(),
-        }
+        Packer { kind, records: Records::default(), bytes: Vec::with_capacity(MAX_BLOCK_BYTES), blocks: Vec::new() }
     }
 
     #[inline]
@@ -34,9 +29,7 @@ impl<K: Kind> Packer<K> {
         let mut from = 0;
         while self.records.len() - from > kept {
             self.bytes.clear();
-            from += self
-                .kind
-                .encode(&self.records, from, self.records.len(), &mut self.bytes);
+            from += self.kind.encode(&self.records, from, self.records.len(), &mut self.bytes);
             self.blocks.push(heap::boxed(&self.bytes));
         }
         self.records.drop_front(from);

@@ -39,6 +39,7 @@ pub mod build;
 pub mod bytes;
 pub mod changes;
 mod corrupt;
+mod cpu;
 mod digest;
 pub mod heap;
 pub mod id;

@@ -8,7 +8,7 @@
 use std::cmp::Ordering;
 
 use crate::bits;
-use crate::block::{self, BLOCK_BYTES, Column, Kind, MAX_BLOCK_BYTES, Records};
+use crate::block::{self, BLOCK_BYTES, Column, Kind, MAX_BLOCK_BYTES, MAX_RECORDS, Records};
 use crate::heap;
 
 /// A chunk is split when it has more blocks, and filled to half of that when blocks come in order.
@@ -18,6 +18,7 @@ const FILLED_CHUNK: usize = MAX_CHUNK / 2;
 /// A block below this many bytes is joined with a neighbour, if both fit a block with room to spare.
 const THIN_BYTES: usize = BLOCK_BYTES / 4;
 const JOINED_BYTES: usize = BLOCK_BYTES * 3 / 4;
+const JOINED_RECORDS: usize = MAX_RECORDS * 3 / 4;
 
 pub(crate) struct Run<K: Kind> {
     kind: K,
@@ -213,15 +214,18 @@ impl<K: Kind> Run<K> {
 
     /// Joins the block with its right neighbour in the chunk, or else its left one, if it has become thin.
     fn join_if_thin(&mut self, (chunk, at): At) {
-        let used = |at: usize| self.chunks[chunk].blocks.get(at).map(|block| self.kind.used(block));
-        let joinable = |a: Option<usize>, b: Option<usize>| a.zip(b).is_some_and(|(a, b)| a + b <= JOINED_BYTES);
-        let left = if used(at).is_none_or(|used| used >= THIN_BYTES) {
+        let blocks = &self.chunks[chunk].blocks;
+        let joinable = |left: usize| match blocks.get(left..left + 2) {
+            Some([a, b]) => {
+                self.kind.used(a) + self.kind.used(b) <= JOINED_BYTES
+                    && block::count(a) + block::count(b) <= JOINED_RECORDS
+            }
+            _ => false,
+        };
+        if blocks.get(at).is_none_or(|block| self.kind.used(block) >= THIN_BYTES) {
             return;
-        } else if joinable(used(at), used(at + 1)) {
-            at
-        } else if at > 0 && joinable(used(at - 1), used(at)) {
-            at - 1
-        } else {
+        }
+        let Some(left) = [Some(at), at.checked_sub(1)].into_iter().flatten().find(|&left| joinable(left)) else {
             return;
         };
         let mut records = self.decode((chunk, left));
@@ -267,7 +271,13 @@ impl<K: Kind> Run<K> {
             (kept..old.len()).for_each(|rank| new.push(old.ids.at(rank), old.symbols[rank]));
             let blocks = encode_evenly(self.kind, &new);
             match at {
-                Some(at) => self.replace(at, blocks),
+                Some(at) => {
+                    let count = blocks.len();
+                    self.replace(at, blocks);
+                    if count == 1 {
+                        self.join_if_thin(at);
+                    }
+                }
                 None => blocks.into_iter().for_each(|block| self.append(block)),
             }
         }
@@ -316,6 +326,11 @@ impl<K: Kind> Run<K> {
         let chunk = &mut self.chunks[chunk];
         chunk.keys.remove(at);
         let block = chunk.blocks.remove(at);
+        if chunk.keys.capacity() > 4 * chunk.keys.len().max(FILLED_CHUNK / 8) {
+            self.chunk_bytes -= chunk.heap_bytes();
+            chunk.shrink();
+            self.chunk_bytes += chunk.heap_bytes();
+        }
         self.records -= block::count(&block) as u64;
         self.blocks -= 1;
         self.block_bytes -= block.len();

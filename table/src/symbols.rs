@@ -297,6 +297,12 @@ impl<'a> Symbols<'a> {
         writer.finish();
     }
 
+    /// The byte of the words in which the number of the record at `rank` begins.
+    #[inline]
+    pub fn byte_of(&self, rank: usize) -> usize {
+        rank / self.packing.numbers as usize * self.packing.width as usize / 8
+    }
+
     /// The symbol of the record at `rank`.
     #[inline]
     pub fn get(&self, words: &[u8], rank: usize) -> u128 {
@@ -307,8 +313,9 @@ impl<'a> Symbols<'a> {
             bits::get(words, rank * width as usize, width)
         } else {
             let (word, place) = (rank / numbers as usize, rank % numbers as usize);
-            let radix = self.packing.radix as u64;
-            let word = bits::get_short(words, word * width as usize, width);
+            // At most 32 bits wide, and division of 32 bits is the quicker one.
+            let radix = self.packing.radix as u32;
+            let word = bits::get_short(words, word * width as usize, width) as u32;
             ((0..place).fold(word, |word, _| word / radix) % radix).into()
         };
         self.symbol(number)
@@ -325,7 +332,6 @@ impl<'a> Symbols<'a> {
         let radix = self.packing.radix as u32;
         let (mut left, mut at) = (records, 0);
         while left > 0 {
-            // At most 32 bits wide, and division of 32 bits is the quicker one.
             let mut word = bits::get_short(words, at, width) as u32;
             at += width as usize;
             for _ in 0..left.min(numbers as usize) {

@@ -1,10 +1,11 @@
 //! Puts one record into a block of numbers without taking the block apart.
 //!
 //! Most inserts fall between two ids of a segment, with a symbol that the block already knows, and find room in the
-//! block's allocation. Then a one goes into the unary part, the low bits in among the others, the symbol in among the
-//! words, and everything else is copied as it is, 64 bits at a time: a tenth of the work of writing the block anew.
-//! All other inserts are refused and left to that.
+//! block's allocation. Then a one goes into the unary part (or the bitmap), the low bits in among the others, the symbol
+//! in among the words, and everything else is copied as it is, 64 bits at a time: a tenth of the work of writing the
+//! block anew. All other inserts are refused and left to that.
 
+use super::MAX_RECORDS;
 use super::number::{Numbers, View};
 use super::segments::BITMAP;
 use crate::bits::{self, BitWriter};
@@ -28,31 +29,35 @@ impl Numbers {
         let view = View::open(self, block);
         let at = view.segment_of(id)?;
         let segment = view.segment(at);
-        if segment.low_width == BITMAP || view.count == super::MAX_RECORDS {
-            return None;
-        }
-        let number = view.symbols.number(symbol)?;
+        let number = view.symbols.number(symbol).filter(|_| view.count < MAX_RECORDS)?;
         let offset = (id - segment.first).checked_sub(1)?;
-        // Where the one goes: only into the unary part as it is, not beyond its end.
-        let (one_at, rank) = segment.place(block, offset)?;
-
-        let width = u32::from(segment.low_width);
-        let low = offset & ((1 << width) - 1);
-        let ((from, _), lows) = (segment.bits, segment.lows());
-        let low_at = lows + rank * width as usize;
         let (begin, end) = (8 * view.bits_at, 8 * view.bits_at + view.id_bits);
-        debug_assert!(begin <= from);
 
         let mut out = Vec::with_capacity(block.len() + 16);
         out.extend_from_slice(&block[..view.bits_at]);
-        view.edit_header(&mut out, at, 1 + width as usize);
-        let mut writer = BitWriter::new(&mut out);
-        writer.copy(block, begin, one_at);
-        writer.put_short(1, 1);
-        writer.copy(block, one_at, low_at);
-        writer.put(low, width);
-        writer.copy(block, low_at, end);
-        writer.finish();
+        let rank = if segment.low_width == BITMAP {
+            let (bit_at, rank) = segment.place_in_bitmap(block, offset)?;
+            view.edit_header(&mut out, at, 0);
+            let mut writer = BitWriter::new(&mut out);
+            writer.copy(block, begin, bit_at);
+            writer.put_short(1, 1);
+            writer.copy(block, bit_at + 1, end);
+            writer.finish();
+            rank
+        } else {
+            let (one_at, rank) = segment.place(block, offset)?;
+            let width = u32::from(segment.low_width);
+            let low_at = segment.lows() + rank * width as usize;
+            view.edit_header(&mut out, at, 1 + width as usize);
+            let mut writer = BitWriter::new(&mut out);
+            writer.copy(block, begin, one_at);
+            writer.put_short(1, 1);
+            writer.copy(block, one_at, low_at);
+            writer.put(offset & ((1 << width) - 1), width);
+            writer.copy(block, low_at, end);
+            writer.finish();
+            rank
+        };
         view.symbols.insert(view.words(), view.count, segment.rank + 1 + rank, number, &mut out);
         Some(out)
     }

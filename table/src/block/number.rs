@@ -22,11 +22,14 @@ use super::segments::{self, BITMAP, Cutter};
 use super::{BLOCK_BYTES, Column, Kind, MAX_RECORDS, Records};
 use crate::bits::{self, BitWriter};
 use crate::corrupt::{Corrupt, ensure};
+use crate::cpu;
 use crate::id::{Class, Id};
 use crate::symbols::{Seen, Symbols};
 
 /// Records, id bits, further segments, start width.
 const FIXED_BYTES: usize = 6;
+const CACHE_LINE: usize = 64;
+const PREFETCHED_BYTES: usize = 5 * CACHE_LINE;
 /// Rank, bit and low width of a further segment.
 const SEGMENT_FIXED_BYTES: usize = 5;
 
@@ -120,6 +123,8 @@ impl Kind for Numbers {
 
     #[inline]
     fn get(self, block: &[u8], id: &u128) -> Option<u128> {
+        // The header and, mostly, the unary part: about as many bits as there are records, twice over.
+        (0..PREFETCHED_BYTES).step_by(CACHE_LINE).for_each(|at| cpu::prefetch(block, at));
         let view = View::open(self, block);
         let rank = view.rank(*id)?;
         Some(view.symbols.get(view.words(), rank))
@@ -406,10 +411,27 @@ impl<'a> View<'a> {
     #[inline]
     fn rank(&self, id: u128) -> Option<usize> {
         let segment = self.segment(self.segment_of(id)?);
+        self.prefetch(&segment, id);
         match id - segment.first {
             0 => Some(segment.rank),
             beyond => Some(segment.rank + 1 + segment.find(self.block, beyond - 1)?),
         }
+    }
+
+    /// Asks for the low bits and the symbol of an id, at the place where they are if ids are evenly spread.
+    #[inline]
+    fn prefetch(&self, segment: &Segment, id: u128) {
+        if segment.low_width == BITMAP {
+            return;
+        }
+        let lows = segment.lows();
+        let zeros = lows - segment.bits.0 - segment.rest;
+        let high = ((id - segment.first) >> segment.low_width) as usize;
+        let rank = (high.min(zeros) * segment.rest).checked_div(zeros).unwrap_or(0);
+        let low = (lows + rank * usize::from(segment.low_width)) / 8;
+        cpu::prefetch(self.block, low.saturating_sub(CACHE_LINE / 2));
+        cpu::prefetch(self.block, low + CACHE_LINE / 2);
+        cpu::prefetch(self.words(), self.symbols.byte_of(segment.rank + rank));
     }
 
     fn decode_segment(&self, segment: &Segment, out: &mut Vec<u128>) {
@@ -513,13 +535,18 @@ impl Segment {
     }
 
     fn find_in_bitmap(&self, block: &[u8], offset: u128) -> Option<usize> {
-        let (from, to) = self.bits;
-        let offset = usize::try_from(offset).ok()?;
-        if from == to {
-            return (offset < self.rest).then_some(offset);
+        if self.bits.0 == self.bits.1 {
+            return usize::try_from(offset).ok().filter(|&offset| offset < self.rest);
         }
-        let present = offset < to - from && bits::get_short(block, from + offset, 1) == 1;
-        present.then(|| ones(block, from, from + offset).count())
+        let (at, rank) = self.place_in_bitmap(block, offset)?;
+        (bits::get_short(block, at, 1) == 1).then_some(rank)
+    }
+
+    /// The bit of an offset, and how many are set before it; none if it is beyond the bitmap.
+    pub fn place_in_bitmap(&self, block: &[u8], offset: u128) -> Option<(usize, usize)> {
+        let (from, to) = self.bits;
+        let at = usize::try_from(offset).ok().filter(|&offset| offset < to - from)? + from;
+        Some((at, ones(block, from, at).count()))
     }
 }
 
@@ -546,20 +573,11 @@ fn ones(block: &[u8], from: usize, to: usize) -> impl Iterator<Item = usize> {
 
 /// Where the zero is that has `before` zeros between itself and `from`. There must be one.
 #[inline]
-fn zero(block: &[u8], from: usize, mut before: usize) -> usize {
-    let mut byte = from / 8;
+fn zero(block: &[u8], from: usize, before: usize) -> usize {
+    let byte = from / 8;
     // Bits before `from` count as ones.
-    let mut zeros = !bits::load(block, byte) & (u64::MAX << (from % 8));
-    loop {
-        let here = zeros.count_ones() as usize;
-        if before < here {
-            for _ in 0..before {
-                zeros &= zeros - 1;
-            }
-            return 8 * byte + zeros.trailing_zeros() as usize;
-        }
-        before -= here;
-        byte += 8;
-        zeros = !bits::load(block, byte);
-    }
+    let first = !bits::load(block, byte) & (u64::MAX << (from % 8));
+    let zeros = |at: usize| if at == 0 { first } else { !bits::load(block, byte + 8 * at) };
+    let (word, bit) = cpu::find_one(zeros, before);
+    8 * (byte + 8 * word) + bit
 }

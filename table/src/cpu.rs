@@ -3,17 +3,19 @@
 //! A find waits for memory more than it computes, so it asks for the lines it will need before it knows what is in
 //! them. And it counts bits, which x86-64 has an instruction for, but not in the baseline that Rust compiles for.
 
-/// Asks for the cache line that holds the byte at `at`, if there is one.
+pub(crate) const CACHE_LINE: usize = 64;
+
+/// Asks for the cache line in which the item at `at` begins, if there is one.
 #[inline]
-pub(crate) fn prefetch(bytes: &[u8], at: usize) {
+pub(crate) fn prefetch<T>(items: &[T], at: usize) {
     #[cfg(target_arch = "x86_64")]
-    if let Some(byte) = bytes.get(at) {
+    if let Some(item) = items.get(at) {
         use std::arch::x86_64::{_MM_HINT_T0, _mm_prefetch};
-        // SAFETY: the address is that of a byte we hold a reference to, and a prefetch changes nothing.
-        unsafe { _mm_prefetch::<_MM_HINT_T0>(std::ptr::from_ref(byte).cast()) }
+        // SAFETY: the address is that of an item we hold a reference to, and a prefetch changes nothing.
+        unsafe { _mm_prefetch::<_MM_HINT_T0>(std::ptr::from_ref(item).cast()) }
     }
     #[cfg(not(target_arch = "x86_64"))]
-    let _ = (bytes, at);
+    let _ = (items, at);
 }
 
 /// Where in `words` the one is that has `before` ones before it: the word, and the bit in it.

@@ -1,24 +1,29 @@
 //! All records of one class: blocks in ascending order, and a directory that finds the block of an id.
 //!
 //! The directory has two levels, so that inserting a block moves a few kilobytes and not the whole. The upper one is an
-//! array of 128-bit keys, one a chunk. A chunk has up to 512 blocks and, for searching, an array of 64-bit keys: the
+//! array of 128-bit keys, one a chunk. A chunk has up to 2048 blocks and, for searching, an array of 64-bit keys: the
 //! distance of each block's first id from the chunk's own key, shifted right as far as it takes to fit. Where that, or
 //! a text longer than a key, leaves several blocks with equal keys, their first ids decide.
 
 use std::cmp::Ordering;
+use std::ops::Range;
 
 use crate::bits;
 use crate::block::{self, BLOCK_BYTES, Column, Kind, MAX_BLOCK_BYTES, MAX_RECORDS, Records};
+use crate::cpu::{self, CACHE_LINE};
 use crate::heap;
 
 /// A chunk is split when it has more blocks, and filled to half of that when blocks come in order.
-const MAX_CHUNK: usize = 512;
+const MAX_CHUNK: usize = 2048;
 const FILLED_CHUNK: usize = MAX_CHUNK / 2;
 
 /// A block below this many bytes is joined with a neighbour, if both fit a block with room to spare.
 const THIN_BYTES: usize = BLOCK_BYTES / 4;
 const JOINED_BYTES: usize = BLOCK_BYTES * 3 / 4;
 const JOINED_RECORDS: usize = MAX_RECORDS * 3 / 4;
+
+/// The beginning of a block, header and mostly the unary part: about two bits a record.
+const PREFETCHED_BYTES: usize = 5 * CACHE_LINE;
 
 pub(crate) struct Run<K: Kind> {
     kind: K,
@@ -34,6 +39,10 @@ pub(crate) struct Run<K: Kind> {
 #[derive(Default)]
 struct Chunk {
     shift: u32,
+    /// Blocks for each step of a key, on average: tells where in the keys to begin a search.
+    density: f64,
+    /// Where the blocks of this chunk have their ids, as parts of a block's length.
+    ids: Range<f32>,
     keys: Vec<u64>,
     blocks: Vec<Box<[u8]>>,
 }
@@ -58,6 +67,58 @@ impl Chunk {
     #[inline]
     fn key(&self, first: u128, key: u128) -> u64 {
         u64::try_from(key.saturating_sub(first) >> self.shift).unwrap_or(u64::MAX)
+    }
+
+    /// Where a key would be if keys were evenly spread, as they nearly are where ids are.
+    #[inline]
+    fn guess(&self, key: u64) -> usize {
+        ((key as f64 * self.density) as usize).min(self.keys.len() - 1)
+    }
+
+    /// How many blocks have keys up to `key`, searched for from the guess on: that mostly touches one cache line of
+    /// keys, where halving would touch five.
+    #[inline(always)]
+    fn up_to(&self, key: u64, guess: usize) -> usize {
+        let keys = self.keys.as_slice();
+        let mut step = 1;
+        let (mut low, mut high) = (0, keys.len());
+        if keys[guess] <= key {
+            low = guess + 1;
+            while low + step <= keys.len() && keys[low + step - 1] <= key {
+                low += step;
+                step *= 2;
+            }
+            high = high.min(low + step - 1);
+        } else {
+            high = guess;
+            while step <= high && keys[high - step] > key {
+                high -= step;
+                step *= 2;
+            }
+            low = high.saturating_sub(step);
+        }
+        low + keys[low..high].partition_point(|&other| other <= key)
+    }
+
+    /// Asks for what a find will read of the block at `at`: its beginning, and its ids where `key` should be.
+    #[inline]
+    fn prefetch(&self, at: usize, key: u64) {
+        let block = &self.blocks[at];
+        (0..PREFETCHED_BYTES).step_by(CACHE_LINE).for_each(|at| cpu::prefetch(block, at));
+        if let Some([from, to]) = self.keys.get(at..at + 2) {
+            let part = key.saturating_sub(*from) as f32 / (to - from) as f32;
+            let ids = self.ids.start + part * (self.ids.end - self.ids.start);
+            let byte = (ids * block.len() as f32) as usize;
+            cpu::prefetch(block, byte.saturating_sub(CACHE_LINE / 2));
+            cpu::prefetch(block, byte + CACHE_LINE / 2);
+        }
+    }
+
+    /// Learns from a block, and from the keys, what guesses go by.
+    fn learn<K: Kind>(&mut self, kind: K, block: usize) {
+        let last = self.keys.len() - 1;
+        self.density = last as f64 / self.keys[last].max(1) as f64;
+        self.ids = kind.ids_part(&self.blocks[block]);
     }
 
     fn insert(&mut self, at: usize, key: u64, block: Box<[u8]>) {
@@ -114,8 +175,8 @@ impl<K: Kind> Run<K> {
 
     #[inline]
     pub fn get(&self, id: &K::Id) -> Option<u128> {
-        let (chunk, at) = self.locate(id)?;
-        self.kind.get(&self.chunks[chunk].blocks[at], id)
+        let at = self.locate(id)?;
+        self.kind.get(self.block(at), id)
     }
 
     /// The block in which the id is, or would be; none if the id is below all blocks.
@@ -131,14 +192,20 @@ impl<K: Kind> Run<K> {
         }
         let chunk = chunk.checked_sub(1)?;
 
-        let Chunk { keys, blocks, .. } = &self.chunks[chunk];
-        let key = self.chunks[chunk].key(self.firsts[chunk], key);
-        let mut at = keys.partition_point(|&other| other <= key);
+        let here = &self.chunks[chunk];
+        let Chunk { keys, blocks, .. } = here;
+        let key = here.key(self.firsts[chunk], key);
+        let guess = here.guess(key);
+        cpu::prefetch(blocks, guess);
+        cpu::prefetch(blocks, guess.saturating_sub(1));
+        let mut at = here.up_to(key, guess);
         if at > 0 && keys[at - 1] == key {
             let equal = keys.partition_point(|&other| other < key);
             at = equal + blocks[equal..at].partition_point(|block| !begins_after(block));
         }
-        Some((chunk, at.saturating_sub(1)))
+        let at = at.saturating_sub(1);
+        here.prefetch(at, key);
+        Some((chunk, at))
     }
 
     pub fn block(&self, (chunk, at): At) -> &[u8] {
@@ -326,7 +393,7 @@ impl<K: Kind> Run<K> {
         let chunk = &mut self.chunks[chunk];
         chunk.keys.remove(at);
         let block = chunk.blocks.remove(at);
-        if chunk.keys.capacity() > 4 * chunk.keys.len().max(FILLED_CHUNK / 8) {
+        if chunk.keys.capacity() > 4 * chunk.keys.len().max(FILLED_CHUNK / 32) {
             self.chunk_bytes -= chunk.heap_bytes();
             chunk.shrink();
             self.chunk_bytes += chunk.heap_bytes();
@@ -358,6 +425,7 @@ impl<K: Kind> Run<K> {
             self.rekey(at_chunk);
         } else {
             chunk.keys[at] = chunk.key(first, key);
+            chunk.learn(self.kind, at);
         }
     }
 
@@ -369,6 +437,7 @@ impl<K: Kind> Run<K> {
         for at in 0..chunk.blocks.len() {
             chunk.keys[at] = chunk.key(first, self.kind.first_key(&chunk.blocks[at]));
         }
+        chunk.learn(self.kind, 0);
     }
 
     /// Splits an overfull chunk into evenly filled ones.
@@ -379,7 +448,7 @@ impl<K: Kind> Run<K> {
         let mut blocks = blocks.into_iter();
         for piece in 0..pieces {
             let blocks: Vec<_> = blocks.by_ref().take(each).collect();
-            let chunk = Chunk { shift: 0, keys: vec![0; blocks.len()], blocks };
+            let chunk = Chunk { keys: vec![0; blocks.len()], blocks, ..Chunk::default() };
             if piece == 0 {
                 self.chunks[at] = chunk;
             } else {

@@ -20,23 +20,14 @@ const START_LIMIT: Duration = Duration::from_secs(20);
 static MODULE: LazyLock<PathBuf> = LazyLock::new(|| {
     let profile = if cfg!(debug_assertions) { "dev" } else { "release" };
     let build = Command::new(env!("CARGO"))
-        .args([
-            "build",
-            "--lib",
-            "--profile",
-            profile,
-            "--message-format",
-            "json-render-diagnostics",
-        ])
+        .args(["build", "--lib", "--profile", profile, "--message-format", "json-render-diagnostics"])
         .current_dir(env!("CARGO_MANIFEST_DIR"))
         .stderr(Stdio::inherit())
         .output()
         .expect("cargo runs");
     assert!(build.status.success(), "cargo build failed: {}", build.status);
     let messages = String::from_utf8(build.stdout).expect("cargo writes UTF-8");
-    let path = messages
-        .split('"')
-        .find(|text| text.ends_with("/libredis_card.so"));
+    let path = messages.split('"').find(|text| text.ends_with("/libredis_card.so"));
     PathBuf::from(path.expect("cargo names the module it built"))
 });
 
@@ -48,10 +39,7 @@ pub struct Server {
 impl Server {
     /// Starts `$REDIS_SERVER`, or the `redis-server` on the PATH, and waits until it answers.
     pub fn start() -> Self {
-        let directory = tempfile::Builder::new()
-            .prefix("redis-card-")
-            .tempdir()
-            .expect("a temporary directory");
+        let directory = tempfile::Builder::new().prefix("redis-card-").tempdir().expect("a temporary directory");
         let log = File::create(directory.path().join("log")).expect("a log file");
         let program = env::var_os("REDIS_SERVER").unwrap_or_else(|| OsString::from("redis-server"));
         let process = Command::new(&program)
@@ -80,10 +68,7 @@ impl Server {
 
     fn wait_until_it_answers(&mut self) {
         let deadline = Instant::now() + START_LIMIT;
-        while let Err(error) = self
-            .try_connect()
-            .and_then(|mut connection| redis::cmd("PING").exec(&mut connection))
-        {
+        while let Err(error) = self.try_connect().and_then(|mut connection| redis::cmd("PING").exec(&mut connection)) {
             let exit = self.process.try_wait().expect("the server is our child");
             assert!(exit.is_none(), "redis-server ended: {exit:?}");
             assert!(Instant::now() < deadline, "redis-server does not answer: {error}");
@@ -98,10 +83,7 @@ impl Drop for Server {
         let _ = self.process.kill();
         let _ = self.process.wait();
         if thread::panicking() {
-            eprintln!(
-                "{}",
-                fs::read_to_string(self.directory.path().join("log")).unwrap_or_default()
-            );
+            eprintln!("{}", fs::read_to_string(self.directory.path().join("log")).unwrap_or_default());
         }
     }
 }

@@ -11,6 +11,7 @@ mod segments;
 mod text;
 
 use std::cmp::Ordering;
+use std::ops::Range;
 
 use crate::bits;
 use crate::corrupt::{Corrupt, ensure};
@@ -140,6 +141,9 @@ pub(crate) trait Kind: Copy + Send + Sync {
 
     /// The key of the block's first id.
     fn first_key(self, block: &[u8]) -> u128;
+
+    /// Between which parts of the block's length its ids lie, ascending: where to look for one before the header is read.
+    fn ids_part(self, block: &[u8]) -> Range<f32>;
 
     /// The block's length, without what its allocation has beyond.
     fn used(self, block: &[u8]) -> usize;

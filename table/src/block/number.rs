@@ -17,6 +17,7 @@
 //! `rank` and `bit` are where the segment's records and bits begin. Everything else follows from these.
 
 use std::cmp::Ordering;
+use std::ops::Range;
 
 use super::segments::{self, BITMAP, Cutter};
 use super::{BLOCK_BYTES, Column, Kind, MAX_RECORDS, Records};
@@ -28,8 +29,6 @@ use crate::symbols::{Seen, Symbols};
 
 /// Records, id bits, further segments, start width.
 const FIXED_BYTES: usize = 6;
-const CACHE_LINE: usize = 64;
-const PREFETCHED_BYTES: usize = 5 * CACHE_LINE;
 /// Rank, bit and low width of a further segment.
 const SEGMENT_FIXED_BYTES: usize = 5;
 
@@ -123,8 +122,6 @@ impl Kind for Numbers {
 
     #[inline]
     fn get(self, block: &[u8], id: &u128) -> Option<u128> {
-        // The header and, mostly, the unary part: about as many bits as there are records, twice over.
-        (0..PREFETCHED_BYTES).step_by(CACHE_LINE).for_each(|at| cpu::prefetch(block, at));
         let view = View::open(self, block);
         let rank = view.rank(*id)?;
         Some(view.symbols.get(view.words(), rank))
@@ -154,6 +151,13 @@ impl Kind for Numbers {
 
     fn first_key(self, block: &[u8]) -> u128 {
         bits::get_bytes(block, FIXED_BYTES, self.id_bytes)
+    }
+
+    fn ids_part(self, block: &[u8]) -> Range<f32> {
+        // The low bits, if there is one segment.
+        let view = View::open(self, block);
+        let part = |bit: usize| bit as f32 / (8 * block.len()) as f32;
+        part(view.segment(0).lows())..part(8 * view.words_at)
     }
 
     fn used(self, block: &[u8]) -> usize {
@@ -411,26 +415,22 @@ impl<'a> View<'a> {
     #[inline]
     fn rank(&self, id: u128) -> Option<usize> {
         let segment = self.segment(self.segment_of(id)?);
-        self.prefetch(&segment, id);
+        self.prefetch_symbol(&segment, id);
         match id - segment.first {
             0 => Some(segment.rank),
             beyond => Some(segment.rank + 1 + segment.find(self.block, beyond - 1)?),
         }
     }
 
-    /// Asks for the low bits and the symbol of an id, at the place where they are if ids are evenly spread.
+    /// Asks for the symbol of an id, at the place where it is if ids are evenly spread.
     #[inline]
-    fn prefetch(&self, segment: &Segment, id: u128) {
+    fn prefetch_symbol(&self, segment: &Segment, id: u128) {
         if segment.low_width == BITMAP {
             return;
         }
-        let lows = segment.lows();
-        let zeros = lows - segment.bits.0 - segment.rest;
+        let zeros = segment.lows() - segment.bits.0 - segment.rest;
         let high = ((id - segment.first) >> segment.low_width) as usize;
         let rank = (high.min(zeros) * segment.rest).checked_div(zeros).unwrap_or(0);
-        let low = (lows + rank * usize::from(segment.low_width)) / 8;
-        cpu::prefetch(self.block, low.saturating_sub(CACHE_LINE / 2));
-        cpu::prefetch(self.block, low + CACHE_LINE / 2);
         cpu::prefetch(self.words(), self.symbols.byte_of(segment.rank + rank));
     }
 
@@ -495,7 +495,7 @@ impl Segment {
     /// Where the low bits begin.
     #[inline]
     pub fn lows(&self) -> usize {
-        self.bits.1 - self.rest * usize::from(self.low_width)
+        if self.low_width == BITMAP { self.bits.1 } else { self.bits.1 - self.rest * usize::from(self.low_width) }
     }
 
     /// The place of an offset among those of the ids beyond the first.

@@ -16,6 +16,7 @@
 
 use std::borrow::Cow;
 use std::cmp::Ordering;
+use std::ops::Range;
 
 use super::{BLOCK_BYTES, Column, Kind, MAX_RECORDS, Records};
 use crate::bits::{self, BitWriter};
@@ -179,6 +180,12 @@ impl Kind for Texts {
 
     fn first_key(self, block: &[u8]) -> u128 {
         Texts::key(&self.first(block))
+    }
+
+    fn ids_part(self, block: &[u8]) -> Range<f32> {
+        let view = View::open(self, block);
+        let part = |byte: usize| byte as f32 / block.len() as f32;
+        part(view.bits_at)..part(view.words_at)
     }
 
     fn used(self, block: &[u8]) -> usize {

@@ -122,12 +122,16 @@ impl Class {
 
     /// Whether the number, spelt in this class, is an id of this class rather than of another.
     pub(crate) fn admits(self, number: u128) -> bool {
-        number <= self.max()
-            && match self {
-                Class::HexLower(_) | Class::HexUpper(_) | Class::UuidUpper => has_letter(number),
-                Class::Digits(_) | Class::UuidLower => true,
-                Class::Text => false,
-            }
+        number <= self.max() && self.spells(number)
+    }
+
+    /// Whether a number that is not too large is spelt in this class rather than in another.
+    pub(crate) fn spells(self, number: u128) -> bool {
+        match self {
+            Class::HexLower(_) | Class::HexUpper(_) | Class::UuidUpper => has_letter(number),
+            Class::Digits(_) | Class::UuidLower => true,
+            Class::Text => false,
+        }
     }
 
     /// Two bytes that name the class in the format and in digests.

@@ -80,22 +80,20 @@ impl Chunk {
     #[inline(always)]
     fn up_to(&self, key: u64, guess: usize) -> usize {
         let keys = self.keys.as_slice();
-        let mut step = 1;
-        let (mut low, mut high) = (0, keys.len());
+        let (mut low, mut high, mut step) = (guess, guess, 1);
         if keys[guess] <= key {
-            low = guess + 1;
-            while low + step <= keys.len() && keys[low + step - 1] <= key {
-                low += step;
+            while high < keys.len() && keys[high] <= key {
+                low = high;
+                high += step;
                 step *= 2;
             }
-            high = high.min(low + step - 1);
+            high = high.min(keys.len());
         } else {
-            high = guess;
-            while step <= high && keys[high - step] > key {
-                high -= step;
+            while low > 0 && keys[low] > key {
+                high = low;
+                low = low.saturating_sub(step);
                 step *= 2;
             }
-            low = high.saturating_sub(step);
         }
         low + keys[low..high].partition_point(|&other| other <= key)
     }
@@ -175,11 +173,17 @@ impl<K: Kind> Run<K> {
 
     #[inline]
     pub fn get(&self, id: &K::Id) -> Option<u128> {
-        let at = self.locate(id)?;
+        self.get_at(self.locate(id)?, id)
+    }
+
+    /// The symbol of an id in the block that [`Run::locate`] gave for it.
+    #[inline]
+    pub fn get_at(&self, at: At, id: &K::Id) -> Option<u128> {
         self.kind.get(self.block(at), id)
     }
 
-    /// The block in which the id is, or would be; none if the id is below all blocks.
+    /// The block in which the id is, or would be; none if the id is below all blocks. What a find will read of the block
+    /// is on its way from memory when this returns.
     #[inline]
     pub fn locate(&self, id: &K::Id) -> Option<At> {
         let key = K::key(id);

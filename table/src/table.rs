@@ -6,8 +6,11 @@ use crate::block::{Kind, Numbers, Texts};
 use crate::digest;
 use crate::heap;
 use crate::id::{Class, Id};
-use crate::run::{Inserted, Run, Walk};
+use crate::run::{At, Inserted, Run, Walk};
 use crate::schema::Schema;
+
+/// How many finds wait for memory together: more than a core can have under way brings nothing.
+const FINDS_AT_ONCE: usize = 16;
 
 /// A table of cards. See the [crate's documentation](crate) for what it promises and how it works.
 pub struct Table {
@@ -78,6 +81,36 @@ impl Table {
         match id {
             Id::Number(class, number) => self.run(*class)?.get(number),
             Id::Text(bytes) => self.texts.get(bytes),
+        }
+    }
+
+    /// The symbols of many cards. Quicker than asking for one after the other: a find mostly waits for memory, and here
+    /// several wait together.
+    pub fn get_many(&self, ids: &[Id]) -> Vec<Option<u128>> {
+        let mut symbols = Vec::with_capacity(ids.len());
+        for some in ids.chunks(FINDS_AT_ONCE) {
+            let mut places = [None; FINDS_AT_ONCE];
+            places.iter_mut().zip(some).for_each(|(place, id)| *place = self.locate(id));
+            symbols.extend(some.iter().zip(places).map(|(id, place)| self.get_at(place?, id)));
+        }
+        symbols
+    }
+
+    /// The run and the block in which an id would be.
+    fn locate(&self, id: &Id) -> Option<(usize, At)> {
+        match id {
+            Id::Number(class, number) => {
+                let run = self.find_run(*class).ok()?;
+                Some((run, self.numbers[run].locate(number)?))
+            }
+            Id::Text(bytes) => Some((self.numbers.len(), self.texts.locate(bytes)?)),
+        }
+    }
+
+    fn get_at(&self, (run, at): (usize, At), id: &Id) -> Option<u128> {
+        match id {
+            Id::Number(_, number) => self.numbers[run].get_at(at, number),
+            Id::Text(bytes) => self.texts.get_at(at, bytes),
         }
     }
 

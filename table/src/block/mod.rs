@@ -105,9 +105,6 @@ pub(crate) trait Kind: Copy + Send + Sync {
 
     fn class(self) -> Class;
 
-    /// The same kind for a table with so many symbols.
-    fn with_symbols(self, symbols: u128) -> Self;
-
     fn id(self, id: &Self::Id) -> Id<'_>;
 
     /// A number that orders ids as they are ordered; different ids may share one.

@@ -90,10 +90,6 @@ impl Kind for Numbers {
         self.class
     }
 
-    fn with_symbols(self, symbols: u128) -> Self {
-        Numbers::new(self.class, symbols)
-    }
-
     fn id(self, id: &u128) -> Id<'_> {
         Id::Number(self.class, *id)
     }
@@ -170,7 +166,7 @@ impl Kind for Numbers {
     }
 
     fn admits(self, id: &u128) -> bool {
-        self.class.admits(*id)
+        *id <= self.max && self.class.spells(*id)
     }
 }
 

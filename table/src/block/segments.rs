@@ -19,9 +19,9 @@ const JUMP_FACTOR: u128 = 4;
 const JUMP_WINDOW: usize = 8;
 
 /// Besides jumps, a candidate every so many records, for densities that change without a jump.
-const STEP: usize = 64;
+const STEP: usize = 128;
 
-/// How many candidates back a segment may begin: bounds the work at the price of segments below 4096 records.
+/// How many candidates back a segment may begin: bounds the work at the price of segments below 8192 records.
 const LOOKBACK: usize = 64;
 
 /// The most segments in a block: their number is one byte.

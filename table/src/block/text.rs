@@ -105,10 +105,6 @@ impl Kind for Texts {
         Class::Text
     }
 
-    fn with_symbols(self, symbols: u128) -> Self {
-        Texts::new(symbols)
-    }
-
     fn id(self, id: &[u8]) -> Id<'_> {
         Id::Text(Cow::Borrowed(id))
     }

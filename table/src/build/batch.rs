@@ -7,11 +7,10 @@ use rayon::iter::{IntoParallelIterator, ParallelIterator};
 use rayon::slice::ParallelSliceMut;
 use std::ops::Range;
 
-use super::merge::Strands;
-use super::pack::Packer;
-use super::{Strand, Tally, symbols_with_removal};
+use super::pack::{Goal, Packer, Written};
+use super::symbols_with_removal;
 use crate::bits;
-use crate::block::{Kind, Numbers, Texts};
+use crate::block::{Kind, Texts};
 use crate::id::{Class, Id};
 use crate::schema::Schema;
 use crate::tsv::Row;
@@ -21,6 +20,9 @@ const OFFSET_BITS: u32 = 44;
 
 /// No file is longer: 16 TiB.
 pub(super) const MAX_OFFSET: u64 = (1 << OFFSET_BITS) - 1;
+
+/// The least rows that a thread writes by itself.
+const PIECE_ROWS: usize = 100_000;
 
 /// A lane grows by doubling while it is below this part of the memory for sorting, and then to the whole of it: moving
 /// it later would need much of that memory twice.
@@ -55,9 +57,9 @@ impl Batch {
 
     #[inline]
     fn lane(&mut self, class: Class) -> &mut NumberLane {
-        if self.numbers.get(self.last_lane).is_none_or(|lane| lane.kind.class() != class) {
-            self.last_lane = self.numbers.iter().position(|lane| lane.kind.class() == class).unwrap_or_else(|| {
-                self.numbers.push(NumberLane::new(Numbers::new(class, self.symbols), self.symbols));
+        if self.numbers.get(self.last_lane).is_none_or(|lane| lane.class != class) {
+            self.last_lane = self.numbers.iter().position(|lane| lane.class == class).unwrap_or_else(|| {
+                self.numbers.push(NumberLane::new(class, self.symbols));
                 self.numbers.len() - 1
             });
         }
@@ -67,29 +69,23 @@ impl Batch {
     /// Takes over all rows of another batch; `sort_bytes` is how much this one may come to hold.
     pub fn absorb(&mut self, other: &mut Batch, sort_bytes: usize) {
         for lane in &mut other.numbers {
-            self.lane(lane.kind.class()).absorb(lane, sort_bytes);
+            self.lane(lane.class).absorb(lane, sort_bytes);
         }
         self.texts.absorb(&mut other.texts, sort_bytes);
     }
 
-    /// Sorts all rows, writes them as a strand for each class, and is empty again.
-    pub fn write_strands(&mut self, strands: &mut Strands, tally: &mut Tally) {
-        for lane in &mut self.numbers {
-            let (strand, duplicates) = match &mut lane.rows {
-                Rows::Packed(rows) => sort_and_write(lane.kind, rows, lane.symbol_bits),
-                Rows::Wide(rows) => sort_and_write(lane.kind, rows, lane.symbol_bits),
-            };
-            strands.add_numbers(lane.kind.class(), strand);
-            tally.duplicates += duplicates;
-        }
-        let (strand, duplicates) = self.texts.write(Texts::new(self.symbols));
-        strands.add_texts(strand);
-        tally.duplicates += duplicates;
+    /// Sorts all rows, writes them class by class, and is empty again.
+    pub fn write(&mut self, goal: Goal) -> Vec<(Class, Written)> {
+        self.numbers.sort_by_key(|lane| lane.class);
+        let numbers = self.numbers.iter_mut().map(|lane| (lane.class, lane.write(goal)));
+        let written: Vec<_> = numbers.chain([(Class::Text, self.texts.write(goal))]).collect();
+        self.last_lane = 0;
+        written
     }
 }
 
 struct NumberLane {
-    kind: Numbers,
+    class: Class,
     symbol_bits: u32,
     rows: Rows,
 }
@@ -140,11 +136,11 @@ impl NumberRow for Wide {
 }
 
 impl NumberLane {
-    fn new(kind: Numbers, symbols: u128) -> NumberLane {
+    fn new(class: Class, symbols: u128) -> NumberLane {
         let symbol_bits = bits::width(symbols - 1);
-        let packed = bits::width(kind.class().max()) + OFFSET_BITS + symbol_bits <= 128;
+        let packed = bits::width(class.max()) + OFFSET_BITS + symbol_bits <= 128;
         let rows = if packed { Rows::Packed(Vec::new()) } else { Rows::Wide(Vec::new()) };
-        NumberLane { kind, symbol_bits, rows }
+        NumberLane { class, symbol_bits, rows }
     }
 
     fn bytes(&self) -> usize {
@@ -164,6 +160,14 @@ impl NumberLane {
         }
     }
 
+    /// Sorts the rows, writes them, and is empty again.
+    fn write(&mut self, goal: Goal) -> Written {
+        match &mut self.rows {
+            Rows::Packed(rows) => sort_and_write(rows, self.class, self.symbol_bits, goal),
+            Rows::Wide(rows) => sort_and_write(rows, self.class, self.symbol_bits, goal),
+        }
+    }
+
     fn absorb(&mut self, other: &mut NumberLane, sort_bytes: usize) {
         match (&mut self.rows, &mut other.rows) {
             (Rows::Packed(to), Rows::Packed(from)) => move_rows(to, from, sort_bytes),
@@ -171,6 +175,22 @@ impl NumberLane {
             _ => unreachable!("lanes of one class are alike"),
         }
     }
+}
+
+fn sort_and_write<R: NumberRow>(rows: &mut Vec<R>, class: Class, symbol_bits: u32, goal: Goal) -> Written {
+    rows.par_sort_unstable();
+    let id = |at: usize| rows[at].id(symbol_bits);
+    let packer = || Packer::new(goal.numbers(class), goal);
+    let written = write_in_pieces(
+        packer,
+        rows.len(),
+        |a, b| id(a) == id(b),
+        |at, packer| {
+            packer.push(&id(at), rows[at].symbol(symbol_bits));
+        },
+    );
+    rows.clear();
+    written
 }
 
 fn move_rows<R>(to: &mut Vec<R>, from: &mut Vec<R>, sort_bytes: usize) {
@@ -182,30 +202,15 @@ fn move_rows<R>(to: &mut Vec<R>, from: &mut Vec<R>, sort_bytes: usize) {
     to.append(from);
 }
 
-/// Sorts the rows and writes them as a strand; tells how many were overridden by a later row, and leaves none.
-fn sort_and_write<R: NumberRow>(kind: Numbers, rows: &mut Vec<R>, symbol_bits: u32) -> (Strand, u64) {
-    rows.par_sort_unstable();
-    let id = |at: usize| rows[at].id(symbol_bits);
-    let written = write_in_pieces(
-        kind,
-        rows.len(),
-        |a, b| id(a) == id(b),
-        |at, packer| {
-            packer.push(&id(at), rows[at].symbol(symbol_bits));
-        },
-    );
-    rows.clear();
-    written
-}
-
 /// Writes sorted rows, in parallel. Of rows with the same id only the last is written.
 fn write_in_pieces<K: Kind>(
-    kind: K,
+    packer: impl Fn() -> Packer<K> + Sync,
     len: usize,
     same: impl Fn(usize, usize) -> bool + Sync,
     write: impl Fn(usize, &mut Packer<K>) + Sync,
-) -> (Strand, u64) {
-    let pieces = rayon::current_num_threads();
+) -> Written {
+    // In a short run, half-empty blocks between pieces would show.
+    let pieces = (len / PIECE_ROWS).clamp(1, rayon::current_num_threads());
     let cut = |piece: usize| {
         let mut at = len / pieces * piece;
         while at > 0 && at < len && same(at - 1, at) {
@@ -214,21 +219,21 @@ fn write_in_pieces<K: Kind>(
         if piece == pieces { len } else { at }
     };
     let write_piece = |rows: Range<usize>| {
-        let mut packer = Packer::new(kind);
-        let mut overridden = 0;
+        let mut packer = packer();
         for at in rows {
             if at + 1 < len && same(at, at + 1) {
-                overridden += 1;
+                packer.skip();
             } else {
                 write(at, &mut packer);
             }
         }
-        (packer.finish(), overridden)
+        packer.finish()
     };
-    let written: Vec<(Strand, u64)> =
+    let written: Vec<Written> =
         (0..pieces).into_par_iter().map(|piece| write_piece(cut(piece)..cut(piece + 1))).collect();
-    let overridden = written.iter().map(|(_, overridden)| overridden).sum();
-    (written.into_iter().flat_map(|(strand, _)| strand).collect(), overridden)
+    let mut whole = Written::default();
+    written.into_iter().for_each(|piece| whole.append(piece));
+    whole
 }
 
 /// Texts one after the other, and a row for each.
@@ -266,7 +271,7 @@ impl TextLane {
         move_rows(&mut self.rows, &mut other.rows, sort_bytes / 2);
     }
 
-    fn write(&mut self, kind: Texts) -> (Strand, u64) {
+    fn write(&mut self, goal: Goal) -> Written {
         let bytes = &self.bytes;
         let text = |row: &TextRow| &bytes[row.start..row.start + usize::from(row.len)];
         self.rows.par_sort_unstable_by(|a, b| {
@@ -274,7 +279,8 @@ impl TextLane {
         });
         let rows = &self.rows;
         let same = |a: usize, b: usize| rows[a].key == rows[b].key && text(&rows[a]) == text(&rows[b]);
-        let written = write_in_pieces(kind, rows.len(), same, |at, packer| {
+        let packer = || Packer::new(goal.texts(), goal);
+        let written = write_in_pieces(packer, rows.len(), same, |at, packer| {
             packer.push(text(&rows[at]), rows[at].symbol);
         });
         self.rows.clear();

@@ -18,6 +18,7 @@ mod batch;
 mod merge;
 mod pack;
 
+use std::collections::BTreeMap;
 use std::io::Read;
 use std::num::NonZeroUsize;
 use std::ops::ControlFlow;
@@ -28,15 +29,14 @@ use rayon::ThreadPool;
 use rayon::iter::{ParallelBridge, ParallelIterator};
 use thiserror::Error;
 
-use crate::block::{Numbers, Texts};
 use crate::changes::Changes;
-use crate::id::Id;
+use crate::id::{Class, Id};
 use crate::run::Run;
 use crate::schema::Schema;
 use crate::table::Table;
 use crate::tsv::{Page, Problem, Reader, Row, TsvError};
 use batch::Batch;
-use merge::Strands;
+use pack::{Goal, Written};
 
 /// How many problems are told.
 pub const MAX_PROBLEMS: usize = 10;
@@ -246,10 +246,10 @@ impl<'a> Builder<'a> {
         take: impl Fn(P, &mut Batch, &mut Tally) -> Result<(), BuildError> + Sync,
         tally: &mut Tally,
     ) -> Result<Sorted, BuildError> {
-        let mut sorted = Sorted { strands: Strands::default(), batch: Batch::new(&self.schema) };
+        let mut sorted = Sorted { strands: BTreeMap::new(), batch: Batch::new(&self.schema) };
         loop {
             if sorted.batch.bytes() > 0 {
-                sorted.batch.write_strands(&mut sorted.strands, tally);
+                sorted.write_strands(self, tally);
             }
             // Batch and tally of all threads, whether there is no more to read, and whether reading should stop.
             let shared = Mutex::new((&mut sorted.batch, &mut *tally));
@@ -338,51 +338,68 @@ impl Tally {
 
 /// All rows: most of them in strands, the last ones still in memory.
 struct Sorted {
-    strands: Strands,
+    /// The strands of each class, in the order of the file.
+    strands: BTreeMap<Class, Vec<Strand>>,
     batch: Batch,
 }
 
 impl Sorted {
-    /// Writes the last rows too.
-    fn into_strands(mut self, tally: &mut Tally) -> Strands {
-        self.batch.write_strands(&mut self.strands, tally);
-        self.strands
+    fn write_strands(&mut self, builder: &Builder, tally: &mut Tally) {
+        for (class, written) in self.batch.write(Goal::changes(&builder.schema)) {
+            tally.duplicates += written.overridden;
+            if !written.blocks.is_empty() {
+                self.strands.entry(class).or_default().push(written.blocks);
+            }
+        }
+    }
+
+    /// All rows of each class, ascending and each id once.
+    fn write(mut self, goal: Goal, builder: &Builder, tally: &mut Tally) -> Result<Vec<(Class, Written)>, BuildError> {
+        let written = if self.strands.is_empty() {
+            self.batch.write(goal)
+        } else {
+            self.write_strands(builder, tally);
+            drop(self.batch);
+            let merging = Merging { builder, done: AtomicU64::new(0), total: tally.rows };
+            let strands = Goal::changes(&builder.schema);
+            let merge_class = |(class, of_class)| {
+                let written = match class {
+                    Class::Text => merge::merge(strands.texts(), goal.texts(), of_class, goal, &merging),
+                    _ => merge::merge(strands.numbers(class), goal.numbers(class), of_class, goal, &merging),
+                };
+                Ok::<_, BuildError>((class, written?))
+            };
+            self.strands.into_iter().map(merge_class).collect::<Result<Vec<_>, _>>()?
+        };
+        tally.duplicates += written.iter().map(|(_, written)| written.overridden).sum::<u64>();
+        Ok(written)
     }
 }
 
 fn into_table(builder: &Builder, sorted: Sorted, tally: &mut Tally) -> Result<Table, BuildError> {
+    let goal = Goal::table(&builder.schema);
     let mut table = Table::new(builder.schema.clone());
-    let strands = sorted.into_strands(tally);
-    let merging = Merging::new(builder, tally.rows);
-    let removal = table.schema.symbols();
-    let is_set = |symbol| symbol != removal;
-    for (class, strands) in strands.numbers {
-        let kind = Numbers::new(class, table.schema.symbols());
-        let merged = merge::merge(kind, strands, is_set, &merging, tally)?;
-        table.records_digest = table.records_digest.wrapping_add(merged.digest);
-        if !merged.blocks.is_empty() {
-            table.numbers.push(Run::from_blocks(kind, merged.blocks));
+    for (class, written) in sorted.write(goal, builder, tally)? {
+        table.records_digest = table.records_digest.wrapping_add(written.digest);
+        match class {
+            Class::Text => table.texts = Run::from_blocks(goal.texts(), written.blocks),
+            _ if written.blocks.is_empty() => {}
+            _ => table.numbers.push(Run::from_blocks(goal.numbers(class), written.blocks)),
         }
     }
-    let kind = Texts::new(table.schema.symbols());
-    let merged = merge::merge(kind, strands.texts, is_set, &merging, tally)?;
-    table.records_digest = table.records_digest.wrapping_add(merged.digest);
-    table.texts = Run::from_blocks(kind, merged.blocks);
     table.numbers.shrink_to_fit();
     Ok(table)
 }
 
 fn into_changes(builder: &Builder, sorted: Sorted, tally: &mut Tally) -> Result<Changes, BuildError> {
+    let goal = Goal::changes(&builder.schema);
     let mut changes = Changes::new(&builder.schema);
-    let strands = sorted.into_strands(tally);
-    let merging = Merging::new(builder, tally.rows);
-    for (class, strands) in strands.numbers {
-        let kind = Numbers::new(class, changes.symbols());
-        let merged = merge::merge(kind, strands, |_| true, &merging, tally)?;
-        changes.numbers.push((kind, merged.blocks));
+    for (class, written) in sorted.write(goal, builder, tally)? {
+        match class {
+            Class::Text => changes.texts = written.blocks,
+            _ => changes.numbers.push((goal.numbers(class), written.blocks)),
+        }
     }
-    let kind = Texts::new(changes.symbols());
-    changes.texts = merge::merge(kind, strands.texts, |_| true, &merging, tally)?.blocks;
     Ok(changes)
 }
 
@@ -393,11 +410,7 @@ struct Merging<'a> {
     total: u64,
 }
 
-impl<'a> Merging<'a> {
-    fn new(builder: &'a Builder<'a>, total: u64) -> Self {
-        Merging { builder, done: AtomicU64::new(0), total }
-    }
-
+impl Merging<'_> {
     fn advance(&self, rows: usize) -> Result<(), BuildError> {
         let done = self.done.fetch_add(rows as u64, Ordering::Relaxed) + rows as u64;
         self.builder.told(Progress::Merging(done.min(self.total), self.total))

@@ -60,8 +60,12 @@ impl Measured {
                 |what: &str, measured, at_most| Target { what: format!("{}: {what}", self.set), measured, at_most };
             targets.extend([
                 delivered.grown_target(self.set),
-                target("find a listed card / HashMap", self.find.listed.ratio(), 3.0),
-                target("find an unlisted card / HashMap", self.find.unlisted.ratio(), 3.0),
+                target("find a listed card / HashMap, one at a time", self.find.listed.alone.ratio(), 3.0),
+                target("find an unlisted card / HashMap, one at a time", self.find.unlisted.alone.ratio(), 3.0),
+                target("find a listed card / HashMap, in a row", self.find.listed.in_a_row.ratio(), 3.0),
+                target("find an unlisted card / HashMap, in a row", self.find.unlisted.in_a_row.ratio(), 3.0),
+                target("find listed cards by get_many / HashMap, in a row", self.find.listed.together.ratio(), 3.0),
+                target("find unlisted cards by get_many / HashMap, in a row", self.find.unlisted.together.ratio(), 3.0),
                 target("build / parse and sort", delivered.bulk.time_ratio(), 2.0),
                 target("peak of build / allowed", delivered.bulk.peak_ratio(), 1.0),
             ]);
@@ -94,12 +98,20 @@ pub fn grids(measured: &[Measured]) -> Vec<Grid> {
                    all is the ids' own randomness.",
         },
         Grid {
-            title: "Finding a card",
-            head: &find::HEAD,
-            rows: rows(measured, |of| of.find.cells(of.set.to_string())),
+            title: "Finding a card, one at a time",
+            head: &find::ALONE_HEAD,
+            rows: rows(measured, |of| of.find.alone_cells(of.set.to_string())),
             note: "Beside std's `HashMap<u128, u8>` (for cookies `HashMap<Box<[u8]>, u8>`) of the same cards, asked for the \
-                   same cards in the same random order: median of five alternating rounds of two million. Ids are \
-                   parsed before, except in the column that says so.",
+                   same cards in the same random order: median of five alternating rounds of two million. A find begins \
+                   when the one before has ended (a fence between them), as a server is asked. Ids are parsed before.",
+        },
+        Grid {
+            title: "Finding cards in a row",
+            head: &find::IN_A_ROW_HEAD,
+            rows: rows(measured, |of| of.find.in_a_row_cells(of.set.to_string())),
+            note: "The same without the fence. A processor then begins the next lookup of a HashMap, which is short, while \
+                   one waits for memory; a find in a table is too long for that. get_many, asked for 100 cards at a time, \
+                   has several wait together.",
         },
         Grid {
             title: "Building from a file",

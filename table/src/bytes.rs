@@ -202,7 +202,7 @@ impl Decoder {
             }
             _ => {
                 ensure(self.texts.class.is_none(), "classes ascend")?;
-                let added = self.numbers.next(Numbers::new(class, self.table.schema.symbols()), block)?;
+                let added = self.numbers.next(Numbers::new(class, self.table.schema.highest_symbol()), block)?;
                 self.table.run_mut(class).append(heap::boxed(block));
                 added
             }

@@ -1,7 +1,6 @@
 //! A sorted batch of changes, and applying it in one pass over the blocks it touches.
 
 use crate::block::{Kind, Numbers, Records, Texts};
-use crate::build::symbols_with_removal;
 use crate::digest;
 use crate::id::Id;
 use crate::run::Run;
@@ -32,10 +31,6 @@ impl Changes {
     pub(crate) fn new(schema: &Schema) -> Changes {
         Changes { schema: schema.clone(), numbers: Vec::new(), texts: Vec::new() }
     }
-
-    pub(crate) fn symbols(&self) -> u128 {
-        symbols_with_removal(&self.schema)
-    }
 }
 
 impl Table {
@@ -43,11 +38,11 @@ impl Table {
     pub fn apply(&mut self, changes: &Changes) -> Applied {
         assert_eq!(self.schema, changes.schema, "changes are made for the table's schema");
         let mut effect =
-            Effect { removal: self.schema.symbols(), digest: self.records_digest, applied: Applied::default() };
+            Effect { removal: self.schema.removal(), digest: self.records_digest, applied: Applied::default() };
         for (kind, blocks) in &changes.numbers {
             effect.apply(self.run_mut(kind.class()), *kind, blocks);
         }
-        effect.apply(&mut self.texts, Texts::new(changes.symbols()), &changes.texts);
+        effect.apply(&mut self.texts, Texts::new(self.schema.removal()), &changes.texts);
         self.records_digest = effect.digest;
         self.numbers.retain(|run| run.len() > 0);
         effect.applied

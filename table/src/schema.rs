@@ -107,6 +107,15 @@ impl Schema {
         self.symbols
     }
 
+    pub(crate) fn highest_symbol(&self) -> u128 {
+        self.symbols - 1
+    }
+
+    /// A symbol beyond those of the schema, which stands for the removal of a card where changes are sorted and kept.
+    pub(crate) fn removal(&self) -> u128 {
+        self.symbols
+    }
+
     /// One value a field, in the fields' order, as a symbol.
     pub fn pack(&self, values: &[u128]) -> Result<u128, ValueError> {
         if values.len() != self.fields.len() {

@@ -132,8 +132,8 @@ impl Seen {
     }
 
     fn span(&self) -> u128 {
-        // No schema has 2^128 symbols, so this cannot overflow.
-        self.highest - self.lowest + 1
+        // If every 128-bit number could occur, one less does as well: each takes 128 bits either way.
+        (self.highest - self.lowest).saturating_add(1)
     }
 
     /// Whether a list of the symbols is shorter than numbering them from the lowest, for so many records.
@@ -351,15 +351,15 @@ impl<'a> Symbols<'a> {
         }
     }
 
-    /// Whether every symbol that the header and the words name is below `limit`.
-    pub fn check(&self, words: &[u8], records: usize, limit: u128) -> Result<(), Corrupt> {
+    /// Whether every symbol that the header and the words name is at most `highest`.
+    pub fn check(&self, words: &[u8], records: usize, highest: u128) -> Result<(), Corrupt> {
         if self.list.is_empty() {
-            let highest = self.lowest.checked_add(self.packing.radix - 1);
-            ensure(highest.is_some_and(|highest| highest < limit), "symbols are in the schema's range")?;
+            let last = self.lowest.checked_add(self.packing.radix - 1);
+            ensure(last.is_some_and(|last| last <= highest), "symbols are in the schema's range")?;
         } else {
             let symbols = || (0..self.packing.radix).map(|number| self.symbol(number));
             ensure(symbols().zip(symbols().skip(1)).all(|(a, b)| a < b), "listed symbols ascend")?;
-            ensure(symbols().all(|symbol| symbol < limit), "symbols are in the schema's range")?;
+            ensure(symbols().all(|symbol| symbol <= highest), "symbols are in the schema's range")?;
         }
         let Packing { numbers, width, .. } = self.packing;
         let words = (0..records.div_ceil(numbers as usize)).map(|word| bits::get(words, word * width as usize, width));
@@ -378,7 +378,7 @@ mod tests {
     use super::*;
     use proptest::prelude::*;
 
-    fn round_trip(symbols: &[u128], symbol_bytes: usize, limit: u128) -> usize {
+    fn round_trip(symbols: &[u128], symbol_bytes: usize, highest: u128) -> usize {
         let mut seen = Seen::default();
         symbols.iter().for_each(|&symbol| seen.add(symbol));
         let mut bytes = Vec::new();
@@ -391,7 +391,7 @@ mod tests {
         assert_eq!(len, header_len);
         let words = &bytes[len..];
         assert_eq!(read.words_len(symbols.len()), words.len());
-        read.check(words, symbols.len(), limit).unwrap();
+        read.check(words, symbols.len(), highest).unwrap();
         let mut decoded = Vec::new();
         read.decode(words, symbols.len(), &mut decoded);
         assert_eq!(decoded, symbols);
@@ -465,9 +465,9 @@ mod tests {
         ) {
             let symbol_bytes = bits::bytes_for(limit - 1).max(1);
             let symbols: Vec<u128> = draws.iter().map(|draw| draw % limit).collect();
-            round_trip(&symbols, symbol_bytes, limit);
+            round_trip(&symbols, symbol_bytes, limit - 1);
             let few: Vec<u128> = draws.iter().map(|draw| draw % different * (limit / different)  % limit).collect();
-            round_trip(&few, symbol_bytes, limit);
+            round_trip(&few, symbol_bytes, limit - 1);
         }
     }
 }

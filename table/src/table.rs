@@ -58,7 +58,7 @@ impl ClassStats {
 
 impl Table {
     pub fn new(schema: Schema) -> Table {
-        let texts = Run::new(Texts::new(schema.symbols()));
+        let texts = Run::new(Texts::new(schema.highest_symbol()));
         Table { schema, numbers: Vec::new(), texts, records_digest: 0 }
     }
 
@@ -163,7 +163,7 @@ impl Table {
     pub(crate) fn run_mut(&mut self, class: Class) -> &mut Run<Numbers> {
         let at = self.find_run(class).unwrap_or_else(|at| {
             self.numbers.reserve_exact(1);
-            self.numbers.insert(at, Run::new(Numbers::new(class, self.schema.symbols())));
+            self.numbers.insert(at, Run::new(Numbers::new(class, self.schema.highest_symbol())));
             at
         });
         &mut self.numbers[at]
@@ -175,10 +175,14 @@ impl Table {
     }
 
     pub fn memory(&self) -> Memory {
-        let classes = || self.classes();
-        let blocks = self.numbers.iter().map(Run::block_bytes).sum::<usize>() + self.texts.block_bytes();
-        let all: usize = classes().map(|class| class.bytes).sum();
-        Memory { blocks, directory: all - blocks + heap::vec_bytes(&self.numbers) + self.schema.heap_bytes() }
+        let of_numbers = |of: fn(&Run<Numbers>) -> usize| self.numbers.iter().map(of).sum::<usize>();
+        Memory {
+            blocks: of_numbers(Run::block_bytes) + self.texts.block_bytes(),
+            directory: of_numbers(Run::directory_bytes)
+                + self.texts.directory_bytes()
+                + heap::vec_bytes(&self.numbers)
+                + self.schema.heap_bytes(),
+        }
     }
 
     /// What the table holds of each class that occurs, in the order of classes.

@@ -37,19 +37,19 @@ pub(crate) struct Numbers {
     class: Class,
     max: u128,
     id_bytes: usize,
-    symbols: u128,
+    highest_symbol: u128,
     symbol_bytes: usize,
 }
 
 impl Numbers {
-    pub fn new(class: Class, symbols: u128) -> Numbers {
+    pub fn new(class: Class, highest_symbol: u128) -> Numbers {
         let max = class.max();
         Numbers {
             class,
             max,
             id_bytes: bits::bytes_for(max),
-            symbols,
-            symbol_bytes: bits::bytes_for(symbols - 1).max(1),
+            highest_symbol,
+            symbol_bytes: bits::bytes_for(highest_symbol).max(1),
         }
     }
 }
@@ -270,15 +270,13 @@ fn write_segment(ids: &[u128], cost: segments::Cost, writer: &mut BitWriter) {
     if cost.bits == 0 {
         return;
     }
-    let (first, rest) = (ids[0] + 1, &ids[1..]);
+    let rest = &ids[1..];
     if cost.low_width == BITMAP {
-        let mut next = first;
-        for &id in rest {
-            writer.put_unary((id - next) as u64);
-            next = id + 1;
-        }
+        ids.windows(2).for_each(|pair| writer.put_unary((pair[1] - pair[0] - 1) as u64));
         return;
     }
+    // Not beyond the last number: there are ids after the first.
+    let first = ids[0] + 1;
     let width = u32::from(cost.low_width);
     let mut high = 0;
     for &id in rest {
@@ -483,7 +481,7 @@ impl<'a> View<'a> {
                 ensure(ones(block, from, segment.lows()).count() == segment.rest, "a high part for each id")?;
             }
         }
-        self.symbols.check(self.words(), self.count, self.kind.symbols)
+        self.symbols.check(self.words(), self.count, self.kind.highest_symbol)
     }
 }
 

@@ -104,7 +104,9 @@ impl<'a> Cutter<'a> {
 
     fn best(&self, end: usize) -> Candidate {
         let from = self.candidates.len().saturating_sub(LOOKBACK);
-        let ways = self.candidates[from..].iter().enumerate().map(|(at, begin)| {
+        // The last candidate is at the end itself if the block ends where a segment could have begun.
+        let begins = self.candidates[from..].iter().enumerate().filter(|(_, begin)| begin.at < end);
+        let ways = begins.map(|(at, begin)| {
             let last = self.ids[end - 1] - self.ids[begin.at];
             let ids = cost(end - begin.at - 1, last).bits;
             let header = if begin.at == 0 { 0 } else { self.header_bits };

@@ -34,13 +34,13 @@ const MAX_DECODED_BYTES: usize = 1 << 16;
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Texts {
-    symbols: u128,
+    highest_symbol: u128,
     symbol_bytes: usize,
 }
 
 impl Texts {
-    pub fn new(symbols: u128) -> Texts {
-        Texts { symbols, symbol_bytes: bits::bytes_for(symbols - 1).max(1) }
+    pub fn new(highest_symbol: u128) -> Texts {
+        Texts { highest_symbol, symbol_bytes: bits::bytes_for(highest_symbol).max(1) }
     }
 }
 
@@ -537,6 +537,6 @@ impl<'a> View<'a> {
             ensure(entry.next <= 8 * self.bits_at + self.bits, "ids lie within the block")?;
         }
         ensure(entry.next == 8 * self.bits_at + self.bits, "nothing lies between ids and symbols")?;
-        self.symbols.check(self.words(), self.count, self.kind.symbols)
+        self.symbols.check(self.words(), self.count, self.kind.highest_symbol)
     }
 }

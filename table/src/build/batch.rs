@@ -8,7 +8,6 @@ use rayon::slice::ParallelSliceMut;
 use std::ops::Range;
 
 use super::pack::{Goal, Packer, Written};
-use super::symbols_with_removal;
 use crate::bits;
 use crate::block::{Kind, Texts};
 use crate::id::{Class, Id};
@@ -29,7 +28,7 @@ const PIECE_ROWS: usize = 100_000;
 const SMALL_PART: usize = 8;
 
 pub(super) struct Batch {
-    symbols: u128,
+    removal: u128,
     numbers: Vec<NumberLane>,
     texts: TextLane,
     /// Where the lane of the last number is: most files have one.
@@ -38,7 +37,7 @@ pub(super) struct Batch {
 
 impl Batch {
     pub fn new(schema: &Schema) -> Batch {
-        Batch { symbols: symbols_with_removal(schema), numbers: Vec::new(), texts: TextLane::default(), last_lane: 0 }
+        Batch { removal: schema.removal(), numbers: Vec::new(), texts: TextLane::default(), last_lane: 0 }
     }
 
     /// What the rows take.
@@ -48,7 +47,7 @@ impl Batch {
 
     #[inline]
     pub fn push(&mut self, row: &Row) {
-        let symbol = row.symbol.unwrap_or(self.symbols - 1);
+        let symbol = row.symbol.unwrap_or(self.removal);
         match &row.id {
             Id::Number(class, number) => self.lane(*class).push(*number, row.offset, symbol),
             Id::Text(bytes) => self.texts.push(bytes, row.offset, symbol),
@@ -59,7 +58,7 @@ impl Batch {
     fn lane(&mut self, class: Class) -> &mut NumberLane {
         if self.numbers.get(self.last_lane).is_none_or(|lane| lane.class != class) {
             self.last_lane = self.numbers.iter().position(|lane| lane.class == class).unwrap_or_else(|| {
-                self.numbers.push(NumberLane::new(class, self.symbols));
+                self.numbers.push(NumberLane::new(class, self.removal));
                 self.numbers.len() - 1
             });
         }
@@ -136,8 +135,8 @@ impl NumberRow for Wide {
 }
 
 impl NumberLane {
-    fn new(class: Class, symbols: u128) -> NumberLane {
-        let symbol_bits = bits::width(symbols - 1);
+    fn new(class: Class, highest_symbol: u128) -> NumberLane {
+        let symbol_bits = bits::width(highest_symbol);
         let packed = bits::width(class.max()) + OFFSET_BITS + symbol_bits <= 128;
         let rows = if packed { Rows::Packed(Vec::new()) } else { Rows::Wide(Vec::new()) };
         NumberLane { class, symbol_bits, rows }

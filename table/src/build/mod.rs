@@ -419,8 +419,3 @@ impl Merging<'_> {
 
 /// Ascending blocks of one class.
 type Strand = Vec<Box<[u8]>>;
-
-/// In strands and changes one symbol more than the schema's is used, for removals.
-pub(crate) fn symbols_with_removal(schema: &Schema) -> u128 {
-    schema.symbols() + 1
-}

@@ -9,7 +9,7 @@ use crate::schema::Schema;
 /// What blocks are written for.
 #[derive(Clone, Copy)]
 pub(super) struct Goal {
-    symbols: u128,
+    highest_symbol: u128,
     /// The symbol whose records are left out.
     left_out: Option<u128>,
 }
@@ -17,12 +17,12 @@ pub(super) struct Goal {
 impl Goal {
     /// Cards and their symbols; cards that are removed are left out.
     pub fn table(schema: &Schema) -> Goal {
-        Goal { symbols: schema.symbols(), left_out: Some(schema.symbols()) }
+        Goal { highest_symbol: schema.highest_symbol(), left_out: Some(schema.removal()) }
     }
 
-    /// Rows as they are, removals included, which have a symbol beyond those of the schema.
+    /// Rows as they are, removals included.
     pub fn changes(schema: &Schema) -> Goal {
-        Goal { symbols: super::symbols_with_removal(schema), left_out: None }
+        Goal { highest_symbol: schema.removal(), left_out: None }
     }
 
     /// The same, but with removals kept.
@@ -31,11 +31,11 @@ impl Goal {
     }
 
     pub fn numbers(self, class: Class) -> Numbers {
-        Numbers::new(class, self.symbols)
+        Numbers::new(class, self.highest_symbol)
     }
 
     pub fn texts(self) -> Texts {
-        Texts::new(self.symbols)
+        Texts::new(self.highest_symbol)
     }
 }
 

@@ -24,7 +24,8 @@
 //! | [`schema`] | the values beside an id become one number, the record's *symbol* |
 //! | `symbols` | a block's symbols, several packed into a word |
 //! | `block` | a sorted run of records in about 4096 bytes: Elias–Fano for numbers, front coding for text |
-//! | `run` | all blocks of a class, and a two-level directory that finds the block of an id |
+//! | `directory` | ascending blocks, and the two-level index that finds the one of an id |
+//! | `run` | all records of a class: finds, changes, walks |
 //! | [`table`] | a run for each class; `get`, `insert`, `remove`, iteration, digest, memory |
 //! | [`tsv`] | reads parameter files, row by row, and tells exactly what is wrong with a bad one |
 //! | [`build`] | many rows at once: parsed, sorted and merged on several threads in bounded memory |
@@ -41,6 +42,7 @@ pub mod changes;
 mod corrupt;
 mod cpu;
 mod digest;
+mod directory;
 pub mod heap;
 pub mod id;
 mod run;

@@ -4,9 +4,10 @@ use std::borrow::Cow;
 
 use crate::block::{Kind, Numbers, Texts};
 use crate::digest;
+use crate::directory::At;
 use crate::heap;
 use crate::id::{Class, Id};
-use crate::run::{At, Inserted, Run, Walk};
+use crate::run::{Inserted, Run, Walk};
 use crate::schema::Schema;
 
 /// How many finds wait for memory together: more than a core can have under way brings nothing.
@@ -68,7 +69,7 @@ impl Table {
 
     /// The number of cards.
     pub fn len(&self) -> u64 {
-        self.numbers.iter().map(Run::len).sum::<u64>() + self.texts.len()
+        self.numbers.iter().map(|run| run.len()).sum::<u64>() + self.texts.len()
     }
 
     pub fn is_empty(&self) -> bool {
@@ -177,8 +178,8 @@ impl Table {
     pub fn memory(&self) -> Memory {
         let of_numbers = |of: fn(&Run<Numbers>) -> usize| self.numbers.iter().map(of).sum::<usize>();
         Memory {
-            blocks: of_numbers(Run::block_bytes) + self.texts.block_bytes(),
-            directory: of_numbers(Run::directory_bytes)
+            blocks: of_numbers(|run| run.block_bytes()) + self.texts.block_bytes(),
+            directory: of_numbers(|run| run.directory_bytes())
                 + self.texts.directory_bytes()
                 + heap::vec_bytes(&self.numbers)
                 + self.schema.heap_bytes(),

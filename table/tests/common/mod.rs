@@ -20,7 +20,7 @@ pub type Model = BTreeMap<Vec<u8>, u128>;
 
 /// So many random cases. A failure is told with its smallest input, and nothing is kept in files.
 pub fn cases(cases: u32) -> ProptestConfig {
-    ProptestConfig { cases, max_shrink_iters: 2000, failure_persistence: None, ..ProptestConfig::default() }
+    ProptestConfig { cases, max_shrink_time: 30_000, failure_persistence: None, ..ProptestConfig::default() }
 }
 
 pub fn id(spelling: &[u8]) -> Id<'_> {
@@ -68,6 +68,7 @@ pub fn assert_is(table: &Table, model: &Model) {
     assert_eq!(table.len(), model.len() as u64);
     assert_eq!(table.is_empty(), model.is_empty());
     assert_same(&spelt(table.iter()), &in_order(model));
+    assert_finds(table, model);
     assert_accounts(table);
 
     let fresh = table_of(table.schema(), model);
@@ -77,6 +78,18 @@ pub fn assert_is(table: &Table, model: &Model) {
     // A block is known to the directory by a key and a fat pointer. Nothing is in reserve where nothing was removed.
     let (blocks, classes) = (fresh.block_bytes().count(), fresh.classes().count());
     assert!(fresh.memory().directory < 36 * blocks + 600 * (1 + classes), "{blocks} blocks, {:?}", fresh.memory());
+}
+
+/// Many finds at once are as many single ones, of cards that are there and of cards that are not.
+fn assert_finds(table: &Table, model: &Model) {
+    let spellings: Vec<Vec<u8>> = model
+        .keys()
+        .flat_map(|spelling| [spelling.clone(), spelling[..spelling.len() - 1].to_vec()])
+        .filter(|spelling| !spelling.is_empty())
+        .collect();
+    let ids: Vec<Id> = spellings.iter().map(|spelling| id(spelling)).collect();
+    let expected: Vec<_> = spellings.iter().map(|spelling| model.get(spelling).copied()).collect();
+    assert!(table.get_many(&ids) == expected, "many finds differ from the model");
 }
 
 /// Fails with the first difference: there may be hundreds of thousands.

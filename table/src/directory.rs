@@ -1,0 +1,348 @@
+//! Where blocks are: finds the one that an id belongs in, and keeps the accounts of all.
+//!
+//! The directory has two levels, so that inserting a block moves a few kilobytes and not the whole. The upper one is an
+//! array of 128-bit keys, one a chunk. A chunk has up to 2048 blocks and, for searching, an array of 64-bit keys: the
+//! distance of each block's first id from the chunk's own key, shifted right as far as it takes to fit. Where that, or
+//! a text longer than a key, leaves several blocks with equal keys, their first ids decide.
+//!
+//! A search in a chunk begins where the key would be if keys were evenly spread, and memory is asked for before it is
+//! needed: the block's address while the keys are searched, the block's beginning and the place of the id in it while
+//! nothing of the block has been read. In a large table a find waits for memory twice, and otherwise would five times.
+
+use std::cmp::Ordering;
+use std::ops::Range;
+
+use crate::bits;
+use crate::block::{self, Kind};
+use crate::cpu::{self, CACHE_LINE};
+use crate::heap;
+
+/// A chunk is split when it has more blocks, and filled to half of that when blocks come in order.
+const MAX_CHUNK: usize = 2048;
+const FILLED_CHUNK: usize = MAX_CHUNK / 2;
+
+/// The beginning of a block, header and mostly the unary part: about two bits a record.
+const PREFETCHED_BYTES: usize = 5 * CACHE_LINE;
+
+/// Ascending blocks.
+pub(crate) struct Directory<K: Kind> {
+    kind: K,
+    /// For each chunk a key that is not above those of its ids, and above those of all chunks before.
+    firsts: Vec<u128>,
+    chunks: Vec<Chunk>,
+    records: u64,
+    blocks: usize,
+    block_bytes: usize,
+    chunk_bytes: usize,
+}
+
+#[derive(Default)]
+struct Chunk {
+    shift: u32,
+    /// Blocks for each step of a key, on average: tells where in the keys to begin a search.
+    density: f64,
+    /// Where the blocks of this chunk have their ids, as parts of a block's length.
+    ids: Range<f32>,
+    keys: Vec<u64>,
+    blocks: Vec<Box<[u8]>>,
+}
+
+/// Where a block is: its chunk, and its place there.
+pub(crate) type At = (usize, usize);
+
+impl Chunk {
+    fn heap_bytes(&self) -> usize {
+        heap::vec_bytes(&self.keys) + heap::vec_bytes(&self.blocks)
+    }
+
+    /// The chunk's key for a 128-bit key, which is the highest where it lies beyond all blocks.
+    #[inline]
+    fn key(&self, first: u128, key: u128) -> u64 {
+        u64::try_from(key.saturating_sub(first) >> self.shift).unwrap_or(u64::MAX)
+    }
+
+    /// Where a key would be if keys were evenly spread, as they nearly are where ids are.
+    #[inline]
+    fn guess(&self, key: u64) -> usize {
+        ((key as f64 * self.density) as usize).min(self.keys.len() - 1)
+    }
+
+    /// How many blocks have keys up to `key`, searched for from the guess on: that mostly touches one cache line of
+    /// keys, where halving would touch five.
+    #[inline(always)]
+    fn up_to(&self, key: u64, guess: usize) -> usize {
+        let keys = self.keys.as_slice();
+        let (mut low, mut high, mut step) = (guess, guess, 1);
+        if keys[guess] <= key {
+            while high < keys.len() && keys[high] <= key {
+                low = high;
+                high += step;
+                step *= 2;
+            }
+            high = high.min(keys.len());
+        } else {
+            while low > 0 && keys[low] > key {
+                high = low;
+                low = low.saturating_sub(step);
+                step *= 2;
+            }
+        }
+        low + keys[low..high].partition_point(|&other| other <= key)
+    }
+
+    /// Asks for what a find will read of the block at `at`: its beginning, and its ids where `key` should be.
+    #[inline]
+    fn prefetch(&self, at: usize, key: u64) {
+        let block = &self.blocks[at];
+        (0..PREFETCHED_BYTES).step_by(CACHE_LINE).for_each(|at| cpu::prefetch(block, at));
+        if let Some([from, to]) = self.keys.get(at..at + 2) {
+            let part = key.saturating_sub(*from) as f32 / (to - from) as f32;
+            let ids = self.ids.start + part * (self.ids.end - self.ids.start);
+            let byte = (ids * block.len() as f32) as usize;
+            cpu::prefetch(block, byte.saturating_sub(CACHE_LINE / 2));
+            cpu::prefetch(block, byte + CACHE_LINE / 2);
+        }
+    }
+
+    /// Learns from a block, and from the keys, what guesses go by.
+    fn learn<K: Kind>(&mut self, kind: K, block: usize) {
+        let last = self.keys.len() - 1;
+        self.density = last as f64 / self.keys[last].max(1) as f64;
+        self.ids = kind.ids_part(&self.blocks[block]);
+    }
+
+    fn insert(&mut self, at: usize, key: u64, block: Box<[u8]>) {
+        if self.keys.len() == self.keys.capacity() {
+            // Grows in small steps: a directory at twice its size would show in the bytes a record.
+            let more = (self.keys.len() / 8).clamp(4, 32);
+            self.keys.reserve_exact(more);
+            self.blocks.reserve_exact(more);
+        }
+        self.keys.insert(at, key);
+        self.blocks.insert(at, block);
+    }
+
+    fn shrink(&mut self) {
+        self.keys.shrink_to_fit();
+        self.blocks.shrink_to_fit();
+    }
+}
+
+impl<K: Kind> Directory<K> {
+    pub fn new(kind: K) -> Self {
+        Directory {
+            kind,
+            firsts: Vec::new(),
+            chunks: Vec::new(),
+            records: 0,
+            blocks: 0,
+            block_bytes: 0,
+            chunk_bytes: 0,
+        }
+    }
+
+    pub fn kind(&self) -> K {
+        self.kind
+    }
+
+    /// The number of records.
+    pub fn len(&self) -> u64 {
+        self.records
+    }
+
+    pub fn blocks(&self) -> usize {
+        self.blocks
+    }
+
+    /// The bytes of the blocks' allocations.
+    pub fn block_bytes(&self) -> usize {
+        self.block_bytes
+    }
+
+    /// The bytes of everything else.
+    pub fn directory_bytes(&self) -> usize {
+        self.chunk_bytes + heap::vec_bytes(&self.firsts) + heap::vec_bytes(&self.chunks)
+    }
+
+    /// The block in which the id is, or would be; none if the id is below all blocks. What a find will read of the block
+    /// is on its way from memory when this returns.
+    #[inline]
+    pub fn locate(&self, id: &K::Id) -> Option<At> {
+        let key = K::key(id);
+        let begins_after = |block: &[u8]| self.kind.compare_first(block, id) == Ordering::Greater;
+
+        let mut chunk = self.firsts.partition_point(|&first| first <= key);
+        if chunk > 0 && self.firsts[chunk - 1] == key {
+            let equal = self.firsts.partition_point(|&first| first < key);
+            chunk = equal + self.chunks[equal..chunk].partition_point(|chunk| !begins_after(&chunk.blocks[0]));
+        }
+        let chunk = chunk.checked_sub(1)?;
+
+        let here = &self.chunks[chunk];
+        let Chunk { keys, blocks, .. } = here;
+        let key = here.key(self.firsts[chunk], key);
+        let guess = here.guess(key);
+        cpu::prefetch(blocks, guess);
+        cpu::prefetch(blocks, guess.saturating_sub(1));
+        let mut at = here.up_to(key, guess);
+        if at > 0 && keys[at - 1] == key {
+            let equal = keys.partition_point(|&other| other < key);
+            at = equal + blocks[equal..at].partition_point(|block| !begins_after(block));
+        }
+        let at = at.saturating_sub(1);
+        here.prefetch(at, key);
+        Some((chunk, at))
+    }
+
+    pub fn block(&self, (chunk, at): At) -> &[u8] {
+        &self.chunks[chunk].blocks[at]
+    }
+
+    pub fn first(&self) -> Option<At> {
+        (!self.chunks.is_empty()).then_some((0, 0))
+    }
+
+    pub fn next(&self, (chunk, at): At) -> Option<At> {
+        if at + 1 < self.chunks[chunk].blocks.len() {
+            Some((chunk, at + 1))
+        } else {
+            (chunk + 1 < self.chunks.len()).then_some((chunk + 1, 0))
+        }
+    }
+
+    /// The block and the one after it in its chunk, if there is one.
+    pub fn neighbours(&self, (chunk, at): At) -> Option<(&[u8], &[u8])> {
+        let blocks = &self.chunks[chunk].blocks;
+        Some((blocks.get(at)?, blocks.get(at + 1)?))
+    }
+
+    /// Edits a block in place: `edit` tells whether it has put one more record into it.
+    pub fn edit(&mut self, (chunk, at): At, edit: impl FnOnce(&mut [u8]) -> bool) -> bool {
+        let edited = edit(&mut self.chunks[chunk].blocks[at]);
+        self.records += u64::from(edited);
+        edited
+    }
+
+    /// Appends a block whose ids are all above those of the run.
+    pub fn append(&mut self, block: Box<[u8]>) {
+        if self.chunks.last().is_none_or(|chunk| chunk.blocks.len() >= FILLED_CHUNK) {
+            self.chunks.last_mut().map(Chunk::shrink);
+            self.firsts.push(self.kind.first_key(&block));
+            self.chunks.push(Chunk::default());
+            self.recount_chunks();
+        }
+        let chunk = self.chunks.len() - 1;
+        self.insert_block((chunk, self.chunks[chunk].blocks.len()), block);
+    }
+
+    /// Gives back what the directory has in reserve.
+    pub fn shrink(&mut self) {
+        self.chunks.iter_mut().for_each(Chunk::shrink);
+        self.chunks.shrink_to_fit();
+        self.firsts.shrink_to_fit();
+        self.recount_chunks();
+    }
+
+    fn recount_chunks(&mut self) {
+        self.chunk_bytes = self.chunks.iter().map(Chunk::heap_bytes).sum();
+    }
+
+    /// Puts blocks, which ascend, in the place of one.
+    pub fn replace(&mut self, (chunk, at): At, blocks: Vec<Box<[u8]>>) {
+        self.remove_block((chunk, at));
+        for (more, block) in blocks.into_iter().enumerate() {
+            self.insert_block((chunk, at + more), block);
+        }
+        if self.chunks[chunk].blocks.is_empty() {
+            self.chunk_bytes -= self.chunks[chunk].heap_bytes();
+            self.chunks.remove(chunk);
+            self.firsts.remove(chunk);
+        } else if self.chunks[chunk].blocks.len() > MAX_CHUNK {
+            self.split_chunk(chunk);
+        }
+    }
+
+    fn remove_block(&mut self, (chunk, at): At) {
+        let chunk = &mut self.chunks[chunk];
+        chunk.keys.remove(at);
+        let block = chunk.blocks.remove(at);
+        if chunk.keys.capacity() > 4 * chunk.keys.len().max(FILLED_CHUNK / 32) {
+            self.chunk_bytes -= chunk.heap_bytes();
+            chunk.shrink();
+            self.chunk_bytes += chunk.heap_bytes();
+        }
+        self.records -= block::count(&block) as u64;
+        self.blocks -= 1;
+        self.block_bytes -= block.len();
+    }
+
+    fn insert_block(&mut self, (at_chunk, at): At, block: Box<[u8]>) {
+        self.records += block::count(&block) as u64;
+        self.blocks += 1;
+        self.block_bytes += block.len();
+
+        let key = self.kind.first_key(&block);
+        let chunk = &mut self.chunks[at_chunk];
+        self.chunk_bytes -= chunk.heap_bytes();
+        chunk.insert(at, 0, block);
+        self.chunk_bytes += chunk.heap_bytes();
+
+        let first = self.firsts[at_chunk];
+        if key < first {
+            // Ids below all others come in descending order more often than not: reach down generously, so that
+            // they do not each ask for new keys.
+            let last = self.kind.first_key(&chunk.blocks[chunk.blocks.len() - 1]);
+            self.firsts[at_chunk] = key.saturating_sub(last - key);
+            self.rekey(at_chunk);
+        } else if bits::width((key - first) >> chunk.shift) > 64 {
+            self.rekey(at_chunk);
+        } else {
+            chunk.keys[at] = chunk.key(first, key);
+            chunk.learn(self.kind, at);
+        }
+    }
+
+    /// Computes a chunk's keys anew.
+    fn rekey(&mut self, at: usize) {
+        let (first, chunk) = (self.firsts[at], &mut self.chunks[at]);
+        let last = self.kind.first_key(&chunk.blocks[chunk.blocks.len() - 1]);
+        chunk.shift = bits::width(last - first).saturating_sub(64);
+        for at in 0..chunk.blocks.len() {
+            chunk.keys[at] = chunk.key(first, self.kind.first_key(&chunk.blocks[at]));
+        }
+        chunk.learn(self.kind, 0);
+    }
+
+    /// Splits an overfull chunk into evenly filled ones.
+    fn split_chunk(&mut self, at: usize) {
+        let blocks = std::mem::take(&mut self.chunks[at].blocks);
+        let pieces = blocks.len().div_ceil(FILLED_CHUNK);
+        let each = blocks.len().div_ceil(pieces);
+        let mut blocks = blocks.into_iter();
+        for piece in 0..pieces {
+            let blocks: Vec<_> = blocks.by_ref().take(each).collect();
+            let chunk = Chunk { keys: vec![0; blocks.len()], blocks, ..Chunk::default() };
+            if piece == 0 {
+                self.chunks[at] = chunk;
+            } else {
+                self.firsts.insert(at + piece, self.kind.first_key(&chunk.blocks[0]));
+                self.chunks.insert(at + piece, chunk);
+            }
+            self.rekey(at + piece);
+        }
+        self.recount_chunks();
+    }
+
+    /// Whether the accounts are what is there.
+    pub fn check(&self) -> Result<(), String> {
+        let blocks = || self.chunks.iter().flat_map(|chunk| &chunk.blocks);
+        let counted = (
+            blocks().map(|block| block::count(block) as u64).sum(),
+            blocks().count(),
+            blocks().map(|block| heap::size_class(block.len())).sum(),
+            self.chunks.iter().map(Chunk::heap_bytes).sum(),
+        );
+        let kept = (self.records, self.blocks, self.block_bytes, self.chunk_bytes);
+        if counted == kept { Ok(()) } else { Err(format!("counted {counted:?}, kept {kept:?}")) }
+    }
+}

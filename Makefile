@@ -28,13 +28,15 @@ lint: deps ## check format, Rust, Lua and shell
 	$(if $(lua_files),luacheck $(lua_files),@echo "luacheck: no Lua files")
 	shellcheck scripts/* .ci/run
 
-bench-table: ## measure the table with N rows (10000000); more options in ARGS
+bench-table: deps ## measure the table with N rows (10000000); more options in ARGS
 	cargo run --release -p card-bench --bin table -- --rows $(N) $(ARGS)
 
 fuzz: ## fuzz each decoder for SECONDS_EACH (60); needs the nightly compiler
 	@command -v cargo-fuzz >/dev/null || cargo install cargo-fuzz --locked
-	cargo +nightly fuzz run decoder -- -max_total_time=$(SECONDS_EACH)
-	cargo +nightly fuzz run tsv -- -max_total_time=$(SECONDS_EACH)
+	cargo run --quiet --manifest-path fuzz/Cargo.toml --example seeds
+	mkdir -p fuzz/corpus/decoder fuzz/corpus/tsv
+	cargo +nightly fuzz run decoder fuzz/corpus/decoder fuzz/seeds/decoder -- -max_total_time=$(SECONDS_EACH)
+	cargo +nightly fuzz run tsv fuzz/corpus/tsv fuzz/seeds/tsv -- -max_total_time=$(SECONDS_EACH)
 
 clean: ## remove what was built
 	cargo clean

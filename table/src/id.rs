@@ -79,6 +79,14 @@ impl<'a> Id<'a> {
         classes.into_iter().flatten().find_map(|class| Some(Id::Number(class, class.number(bytes)?)))
     }
 
+    /// Whether the id is what [`Id::parse`] makes of its own spelling; one put together by hand may not be.
+    pub(crate) fn is_sound(&self) -> bool {
+        match self {
+            Id::Number(class, number) => class.admits(*number),
+            Id::Text(bytes) => Id::parse(bytes).is_ok_and(|id| id.class() == Class::Text),
+        }
+    }
+
     pub fn class(&self) -> Class {
         match self {
             Id::Number(class, _) => *class,

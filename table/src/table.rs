@@ -115,14 +115,13 @@ impl Table {
         }
     }
 
-    /// Adds a card or changes its symbol, which is one of [`Schema::pack`]; any other is a bug of the caller and panics.
+    /// Adds a card or changes its symbol. The id is one of [`Id::parse`] and the symbol one of [`Schema::pack`]; anything
+    /// else is a bug of the caller and panics.
     pub fn insert(&mut self, id: &Id, symbol: u128) -> Inserted {
+        assert!(id.is_sound(), "an id is one of its class");
         assert!(symbol < self.schema.symbols(), "a symbol is one of the schema's");
         let inserted = match id {
-            Id::Number(class, number) => {
-                assert!(class.admits(*number), "a number is one of its class");
-                self.run_mut(*class).insert(number, symbol)
-            }
+            Id::Number(class, number) => self.run_mut(*class).insert(number, symbol),
             Id::Text(bytes) => self.texts.insert(bytes, symbol),
         };
         if let Inserted::Replaced(old) = inserted {

@@ -377,6 +377,90 @@ fn blocks_that_nobody_would_write_are_refused_or_are_sound_when_mutated() {
     assert!(taken > 2000, "{taken} taken: the mutations are too wild to test anything");
 }
 
+/// Bits, the lowest first, as bytes.
+fn bits(fields: &[(u128, usize)]) -> Vec<u8> {
+    let bits: Vec<bool> =
+        fields.iter().flat_map(|&(number, width)| (0..width).map(move |bit| number >> bit & 1 == 1)).collect();
+    bits.chunks(8).map(|bits| bits.iter().rev().fold(0, |byte, &bit| byte << 1 | u8::from(bit))).collect()
+}
+
+/// Two UUIDs: the second one with so many zeros in its high part, above 127 low bits.
+fn two_uuids(zeros: usize) -> Vec<u8> {
+    let id_bits = bits(&[(1 << zeros, zeros + 1), (5, 127)]);
+    let header = [2, 0, 128 + zeros as u8, 0, 0, 0];
+    [&header[..], &[0; 16], &[127], &[1, 0], &id_bits].concat()
+}
+
+#[test]
+fn an_offset_beyond_the_numbers_there_are_is_refused() {
+    let schema = schemas()[1].clone();
+    assert_eq!(judge(&schema, vec![(Class::UuidLower, two_uuids(0))]), 1);
+    assert_eq!(judge(&schema, vec![(Class::UuidLower, two_uuids(1))]), 1);
+    // Shifted by 127 bits, these high parts would be cut off and look like others.
+    assert_eq!(judge(&schema, vec![(Class::UuidLower, two_uuids(2))]), 0);
+    assert_eq!(judge(&schema, vec![(Class::UuidLower, two_uuids(3))]), 0);
+}
+
+#[test]
+fn a_list_of_symbols_ascends() {
+    let three_cards = |list: [u8; 2]| [&[3, 0, 0, 0, 0, 0, 7, 255, 2][..], &list, &[0b010]].concat();
+    let taken = |list| judge(&Schema::default(), vec![(Class::Digits(2), three_cards(list))]);
+    assert_eq!(taken([5, 6]), 1);
+    assert_eq!(taken([5, 5]), 0);
+    assert_eq!(taken([6, 5]), 0);
+    assert_eq!(taken([5, 21]), 1);
+    assert_eq!(taken([5, 22]), 0, "the schema has 22 symbols");
+}
+
+/// The texts "x" and "xy": the second one says how much it shares with the first, and how many characters follow.
+fn two_texts(shared: u128, rest: u128, more: usize) -> Vec<u8> {
+    let text = bits(&[(1, 1), (b'x'.into(), 8), (shared, 2), (rest, 1), (b'y'.into(), 8), (0, more)]);
+    [&[2, 0, 20 + more as u8, 0, 0, 0, 2, 1, 8][..], &[1, 0], &text].concat()
+}
+
+#[test]
+fn a_text_shares_what_was_there_before() {
+    let taken = |block| judge(&schemas()[1], vec![(Class::Text, block)]);
+    assert_eq!(taken(two_texts(1, 1, 0)), 1);
+    assert_eq!(taken(two_texts(0, 1, 0)), 1, "y alone");
+    assert_eq!(taken(two_texts(2, 1, 0)), 0);
+    assert_eq!(taken(two_texts(3, 1, 0)), 0);
+    assert_eq!(taken(two_texts(1, 0, 0)), 0, "x twice, and bits left over");
+    assert_eq!(taken(two_texts(1, 1, 1)), 0, "a bit left over");
+}
+
+#[test]
+fn an_alphabet_has_no_more_characters_than_numbers() {
+    let taken = |from_x: u8| {
+        let mut alphabet = [0; 32];
+        alphabet[usize::from(b'x') / 8] = from_x;
+        // A character, then nothing shared and another one; a bit for each.
+        let text = bits(&[(1, 1), (0, 1), (0, 1), (1, 1), (1, 1)]);
+        let block = [&[2, 0, 5, 0, 0, 0, 1, 1, 1][..], &alphabet, &[1, 0], &text].concat();
+        judge(&schemas()[1], vec![(Class::Text, block)])
+    };
+    assert_eq!(taken(0b011), 1, "x and y");
+    assert_eq!(taken(0b111), 0, "x, y and z");
+}
+
+/// A character that is the only one takes no bits, so that a block could name thousands of long texts.
+#[test]
+fn texts_that_are_much_longer_than_their_block_are_refused_before_they_are_written_out() {
+    let mut rng = fastrand::Rng::with_seed(400);
+    let schema = schemas()[1].clone();
+    // Chance may give the block more characters, which then take bits: that is no bomb, and too long.
+    let mut block = |lengths: std::ops::Range<usize>| {
+        let records: Vec<Record> = lengths.map(|len| (Id::Text(vec![b'z'; len].into()), 0)).collect();
+        let mut blocks = std::iter::repeat_with(|| wild::block(&schema, &records, &mut rng));
+        blocks.find(|(_, block)| block.len() < 5120).expect("there is no end of them")
+    };
+    assert_eq!(judge(&schema, vec![block(1..360)]), 1, "64,620 bytes");
+    assert_eq!(judge(&schema, vec![block(1..370)]), 0, "68,265 bytes");
+    for _ in 0..5 {
+        assert_eq!(judge(&schema, vec![block(1600..2900)]), 0, "2.9 million bytes");
+    }
+}
+
 /// A bomb: as many records as there can be, in as few bytes as there can be.
 #[test]
 fn small_blocks_that_decode_to_much_take_no_more_memory_than_one_of_them() {

@@ -194,7 +194,7 @@ impl Kind for Texts {
     }
 
     fn admits(self, id: &[u8]) -> bool {
-        Id::parse(id).is_ok_and(|id| id.class() == Class::Text)
+        self.id(id).is_sound()
     }
 }
 

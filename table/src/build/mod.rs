@@ -163,7 +163,7 @@ impl<'a> Builder<'a> {
         self.build_from_tsv(source, into_changes)
     }
 
-    /// A table of records, each an id and its symbol, which must be one of the schema's.
+    /// A table of records, each an id of [`Id::parse`] and a symbol of [`Schema::pack`]; anything else panics.
     pub fn table_from_records<'i>(
         &self,
         records: impl IntoIterator<Item = (Id<'i>, u128), IntoIter: Send>,
@@ -171,7 +171,7 @@ impl<'a> Builder<'a> {
         self.build_from_records(records.into_iter().map(|(id, symbol)| (id, Some(symbol))), into_table)
     }
 
-    /// Changes to a table, each an id and its new symbol, or none to remove it.
+    /// Changes to a table, each an id and its new symbol, or none to remove it; with the same conditions.
     pub fn changes_from_records<'i>(
         &self,
         records: impl IntoIterator<Item = (Id<'i>, Option<u128>), IntoIter: Send>,
@@ -208,6 +208,7 @@ impl<'a> Builder<'a> {
         finish: Finish<T>,
     ) -> Result<Built<T>, BuildError> {
         let mut records = records.into_iter().zip(0..);
+        let symbols = self.schema.symbols();
         self.pool()?.install(|| {
             let mut tally = Tally::default();
             let some = || {
@@ -217,10 +218,8 @@ impl<'a> Builder<'a> {
             let take = |some: Vec<((Id, Option<u128>), u64)>, batch: &mut Batch, tally: &mut Tally| {
                 let last = some.last().map_or(0, |(_, offset)| *offset);
                 for ((id, symbol), offset) in some {
-                    assert!(
-                        symbol.is_none_or(|symbol| symbol < self.schema.symbols()),
-                        "a symbol is one of the schema's"
-                    );
+                    assert!(id.is_sound(), "an id is one of its class");
+                    assert!(symbol.is_none_or(|symbol| symbol < symbols), "a symbol is one of the schema's");
                     tally.take(Ok(Row { id, symbol, offset }), batch);
                 }
                 self.told(Progress::Reading(last + 1))

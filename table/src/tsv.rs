@@ -304,7 +304,7 @@ impl<R: Read> Reader<R> {
     }
 
     /// What was begun, and then as much as makes a page.
-    fn read_some(&mut self) -> Result<Vec<u8>, TsvError> {
+    fn read_some(&mut self) -> io::Result<Vec<u8>> {
         let mut bytes = std::mem::take(&mut self.begun);
         if !self.ended && bytes.len() < PAGE_BYTES {
             let wanted = PAGE_BYTES - bytes.len();
@@ -315,20 +315,38 @@ impl<R: Read> Reader<R> {
         Ok(bytes)
     }
 
-    /// The next page; none at the end of the file.
-    pub fn next_page(&mut self) -> Result<Option<Page>, TsvError> {
+    /// The next page; none at the end of the file. Of a line that is longer than a page, only the beginning is returned:
+    /// that is too long already.
+    pub fn next_page(&mut self) -> io::Result<Option<Page>> {
         let mut bytes = self.read_some()?;
         if bytes.is_empty() {
             return Ok(None);
         }
+        let mut skipped = 0;
         if !self.ended {
-            let end = memchr::memrchr(b'\n', &bytes).ok_or_else(|| too_long(self.next_line))?;
-            self.begun = bytes.split_off(end + 1);
+            match memchr::memrchr(b'\n', &bytes) {
+                Some(end) => self.begun = bytes.split_off(end + 1),
+                None => skipped = self.skip_line()?,
+            }
         }
         let page = Page { first_line: self.next_line, offset: self.offset, bytes };
-        self.next_line += memchr::memchr_iter(b'\n', &page.bytes).count() as u64;
-        self.offset += page.bytes.len() as u64;
+        self.next_line += memchr::memchr_iter(b'\n', &page.bytes).count() as u64 + u64::from(skipped > 0);
+        self.offset += (page.len() + skipped) as u64;
         Ok(Some(page))
+    }
+
+    /// Skips what is left of a line, and tells how much that was.
+    fn skip_line(&mut self) -> io::Result<usize> {
+        let mut skipped = 0;
+        while !self.ended {
+            let mut bytes = self.read_some()?;
+            if let Some(end) = memchr::memchr(b'\n', &bytes) {
+                self.begun = bytes.split_off(end + 1);
+                return Ok(skipped + bytes.len());
+            }
+            skipped += bytes.len();
+        }
+        Ok(skipped)
     }
 }
 
@@ -424,6 +442,20 @@ mod tests {
             }
         }
         assert_eq!(read("x".repeat(MAX_LINE_BYTES + 1)).unwrap_err(), too_long(1).to_string());
+    }
+
+    #[test]
+    fn reading_goes_on_after_a_long_line() {
+        for len in [PAGE_BYTES - 27, PAGE_BYTES - 1, PAGE_BYTES, PAGE_BYTES * 3] {
+            let text = format!("cardId\ttype\tstatus\n1\t1\t1\n{}\n2\t2\t2\n", "x".repeat(len));
+            let mut reader = Reader::new(text.as_bytes(), &Schema::default()).unwrap();
+            let layout = reader.layout().clone();
+            let pages: Vec<Page> = std::iter::from_fn(|| reader.next_page().unwrap()).collect();
+            let rows: Vec<_> = pages.iter().flat_map(|page| page.rows(&layout)).collect();
+            let [Ok(first), Err(long), Ok(last)] = rows.as_slice() else { panic!("{rows:?}") };
+            assert_eq!((first.offset, last.offset), (19, text.len() as u64 - 6));
+            assert_eq!(*long, too_long(3));
+        }
     }
 
     #[test]

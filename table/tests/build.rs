@@ -398,6 +398,22 @@ fn as_many_bad_rows_as_allowed_are_left_out() {
 
 /// A file is not read to its end when it has failed already; what is told does not depend on how far that was.
 #[test]
+fn a_line_of_any_length_is_one_more_bad_row() {
+    let file = ["cardId\ttype\tstatus\nbad\n1\t1\t1\n", &"x".repeat(300_000), "\n2\t2\t2\nworse\n"].concat();
+    for threads in [1, 2] {
+        for allowed in [0, 1, 2].repeat(20) {
+            let error = builder(threads).allow_problems(allowed).table_from_tsv(file.as_bytes()).err().unwrap();
+            let BuildError::Problems(problems, bad_rows) = error else { panic!("{error:?}") };
+            assert!(bad_rows > allowed);
+            assert_eq!(lines(&problems), [2, 4, 6][..bad_rows as usize]);
+        }
+        let built = builder(threads).allow_problems(3).table_from_tsv(file.as_bytes()).unwrap();
+        assert_eq!((built.result.len(), built.bad_rows), (2, 3));
+        assert_eq!(lines(&built.problems), [2, 4, 6]);
+    }
+}
+
+#[test]
 fn the_first_problems_are_the_first_of_the_file_on_any_number_of_threads() {
     let bad: Vec<u64> = (0..4000).map(|at| 9000 + at * 37).collect();
     let file = file_with_bad_lines(200_000, &bad);

@@ -19,7 +19,7 @@ mod merge;
 mod pack;
 
 use std::collections::BTreeMap;
-use std::io::Read;
+use std::io::{self, Read};
 use std::num::NonZeroUsize;
 use std::ops::ControlFlow;
 use std::sync::Mutex;
@@ -241,7 +241,7 @@ impl<'a> Builder<'a> {
     /// Reads everything there is, batch by batch.
     fn sort<P: Send>(
         &self,
-        mut next: impl FnMut() -> Option<Result<P, TsvError>> + Send,
+        mut next: impl FnMut() -> Option<io::Result<P>> + Send,
         take: impl Fn(P, &mut Batch, &mut Tally) -> Result<(), BuildError> + Sync,
         tally: &mut Tally,
     ) -> Result<Sorted, BuildError> {

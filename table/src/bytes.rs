@@ -3,13 +3,13 @@
 //! ```text
 //! header   "CARDTABLE" | version u8 | fields u8 | for each: name length u8, name, min u128, max u128
 //!          | records u64 | digest u128
-//! blocks   class u8 u8 | length u16 | the block        (ascending by class, and within it)
+//! frames   class u8 u8 | length u16 | a block        (ascending by class, and within it)
 //! end      0 0
 //! ```
 //!
-//! All numbers are little-endian. [`Table::header_bytes`] and [`Table::block_bytes`] give the parts, for a container with
-//! framing of its own such as an RDB file; [`Table::write_to`] writes the whole. [`Decoder`] is the one way back in. It
-//! believes nothing: lengths are checked before anything is allocated, every id and symbol is decoded and checked, and
+//! All numbers are little-endian. [`Table::header_bytes`] and [`Table::frames`] give the parts, for a container that
+//! divides what it holds, such as an RDB file; [`Table::write_to`] writes the whole. [`Decoder`] is the one way back in.
+//! It believes nothing: lengths are checked before anything is allocated, every id and symbol is decoded and checked, and
 //! count and digest must come out as the header says.
 
 use std::io::{self, Read, Write};
@@ -27,6 +27,10 @@ use crate::table::Table;
 const MAGIC: &[u8] = b"CARDTABLE";
 pub const FORMAT_VERSION: u8 = 1;
 const END: [u8; 2] = [0, 0];
+/// What a frame has beyond its block.
+const FRAME_BYTES: usize = 4;
+/// What is written at a time.
+const WRITTEN_BYTES: usize = 256 << 10;
 
 #[derive(Debug, Error)]
 pub enum DecodeError {
@@ -45,18 +49,7 @@ pub enum DecodeError {
 impl Table {
     /// The header: everything but the blocks.
     pub fn header_bytes(&self) -> Vec<u8> {
-        let mut out = MAGIC.to_vec();
-        out.push(FORMAT_VERSION);
-        out.push(self.schema.fields().len() as u8);
-        for field in self.schema.fields() {
-            out.push(field.name.len() as u8);
-            out.extend_from_slice(field.name.as_bytes());
-            out.extend_from_slice(&field.min.to_le_bytes());
-            out.extend_from_slice(&field.max.to_le_bytes());
-        }
-        out.extend_from_slice(&self.len().to_le_bytes());
-        out.extend_from_slice(&self.digest().to_le_bytes());
-        out
+        header_bytes(&self.schema, self.len(), self.digest())
     }
 
     /// Every block with its class, in order, without what its allocation has beyond.
@@ -64,13 +57,25 @@ impl Table {
         self.numbers.iter().flat_map(blocks_of).chain(blocks_of(&self.texts))
     }
 
+    /// The blocks, framed, in pieces of whole frames; a piece has up to `bytes` bytes, or one frame.
+    pub fn frames(&self, bytes: usize) -> impl Iterator<Item = Vec<u8>> {
+        let mut blocks = self.block_bytes().peekable();
+        std::iter::from_fn(move || {
+            let mut frames = Vec::with_capacity(bytes);
+            while let Some((class, block)) =
+                blocks.next_if(|(_, block)| frames.is_empty() || frames.len() + FRAME_BYTES + block.len() <= bytes)
+            {
+                frames.extend_from_slice(&class.tag());
+                frames.extend_from_slice(&(block.len() as u16).to_le_bytes());
+                frames.extend_from_slice(block);
+            }
+            (!frames.is_empty()).then_some(frames)
+        })
+    }
+
     pub fn write_to(&self, out: &mut impl Write) -> io::Result<()> {
         out.write_all(&self.header_bytes())?;
-        for (class, block) in self.block_bytes() {
-            out.write_all(&class.tag())?;
-            out.write_all(&(block.len() as u16).to_le_bytes())?;
-            out.write_all(block)?;
-        }
+        self.frames(WRITTEN_BYTES).try_for_each(|frames| out.write_all(&frames))?;
         out.write_all(&END)
     }
 
@@ -92,6 +97,21 @@ impl Table {
         ensure(source.read(&mut [0])? == 0, "nothing follows the end")?;
         decoder.finish()
     }
+}
+
+fn header_bytes(schema: &Schema, records: u64, digest: u128) -> Vec<u8> {
+    let mut out = MAGIC.to_vec();
+    out.push(FORMAT_VERSION);
+    out.push(schema.fields().len() as u8);
+    for field in schema.fields() {
+        out.push(field.name.len() as u8);
+        out.extend_from_slice(field.name.as_bytes());
+        out.extend_from_slice(&field.min.to_le_bytes());
+        out.extend_from_slice(&field.max.to_le_bytes());
+    }
+    out.extend_from_slice(&records.to_le_bytes());
+    out.extend_from_slice(&digest.to_le_bytes());
+    out
 }
 
 fn blocks_of<K: Kind>(run: &Run<K>) -> impl Iterator<Item = (Class, &[u8])> {
@@ -133,6 +153,7 @@ fn read_header(source: &mut impl Read) -> io::Result<Vec<u8>> {
 }
 
 /// Puts a table together from a header and blocks that come from outside.
+#[derive(Clone)]
 pub struct Decoder {
     table: Table,
     /// What the header says that the whole will be.
@@ -143,6 +164,7 @@ pub struct Decoder {
 }
 
 /// The last block that was checked: the next one must lie beyond.
+#[derive(Clone)]
 struct Checked<K: Kind> {
     class: Option<Class>,
     records: Records<K>,
@@ -190,6 +212,28 @@ impl Decoder {
         let numbers = Checked { class: None, records: Records::default() };
         let texts = Checked { class: None, records: Records::default() };
         Ok(Decoder { table, records, digest, numbers, texts })
+    }
+
+    /// What has been taken so far: a part of the table, if there is more to come.
+    pub fn table(&self) -> &Table {
+        &self.table
+    }
+
+    /// The header that was given.
+    pub fn header_bytes(&self) -> Vec<u8> {
+        header_bytes(&self.table.schema, self.records, self.digest)
+    }
+
+    /// Takes the next frames, whole ones. If they are not what they should be, some of them may have been taken.
+    pub fn frames(&mut self, mut frames: &[u8]) -> Result<(), DecodeError> {
+        while let Some((head, rest)) = frames.split_first_chunk::<FRAME_BYTES>() {
+            let class = Class::from_tag([head[0], head[1]]).ok_or_else(|| broken("a class is a known one"))?;
+            let len = usize::from(u16::from_le_bytes([head[2], head[3]]));
+            let (block, rest) = rest.split_at_checked(len).ok_or_else(|| broken("a frame is whole"))?;
+            self.block(class, block)?;
+            frames = rest;
+        }
+        Ok(ensure(frames.is_empty(), "a frame is whole")?)
     }
 
     /// Takes the next block.

@@ -36,7 +36,7 @@ pub(crate) struct Directory<K: Kind> {
     chunk_bytes: usize,
 }
 
-#[derive(Default)]
+#[derive(Default, Clone)]
 struct Chunk {
     shift: u32,
     /// Blocks for each step of a key, on average: tells where in the keys to begin a search.
@@ -45,6 +45,15 @@ struct Chunk {
     ids: Range<f32>,
     keys: Vec<u64>,
     blocks: Vec<Box<[u8]>>,
+}
+
+impl<K: Kind> Clone for Directory<K> {
+    fn clone(&self) -> Self {
+        // A copy has nothing in reserve.
+        let mut copy = Directory { firsts: self.firsts.clone(), chunks: self.chunks.clone(), ..*self };
+        copy.recount_chunks();
+        copy
+    }
 }
 
 /// Where a block is: its chunk, and its place there.
@@ -214,6 +223,30 @@ impl<K: Kind> Directory<K> {
     pub fn neighbours(&self, (chunk, at): At) -> Option<(&[u8], &[u8])> {
         let blocks = &self.chunks[chunk].blocks;
         Some((blocks.get(at)?, blocks.get(at + 1)?))
+    }
+
+    /// Hands blocks over, from the one with this number on and until `enough`, and puts what comes back in their places:
+    /// the same bytes somewhere else in memory. Tells how many were handed over.
+    pub fn relocate(
+        &mut self,
+        from: usize,
+        relocate: &mut dyn FnMut(Box<[u8]>) -> Box<[u8]>,
+        enough: &mut dyn FnMut() -> bool,
+    ) -> usize {
+        let mut before = 0;
+        let mut relocated = 0;
+        for chunk in &mut self.chunks {
+            let first = from.saturating_sub(before).min(chunk.blocks.len());
+            before += chunk.blocks.len();
+            for block in &mut chunk.blocks[first..] {
+                if enough() {
+                    return relocated;
+                }
+                *block = relocate(std::mem::take(block));
+                relocated += 1;
+            }
+        }
+        relocated
     }
 
     /// Edits a block in place: `edit` tells whether it has put one more record into it.

@@ -15,6 +15,7 @@ const THIN_BYTES: usize = BLOCK_BYTES / 4;
 const JOINED_BYTES: usize = BLOCK_BYTES * 3 / 4;
 const JOINED_RECORDS: usize = MAX_RECORDS * 3 / 4;
 
+#[derive(Clone)]
 pub(crate) struct Run<K: Kind> {
     directory: Directory<K>,
 }
@@ -57,6 +58,16 @@ impl<K: Kind> Run<K> {
     /// Gives back what the directory has in reserve.
     pub fn shrink(&mut self) {
         self.directory.shrink();
+    }
+
+    /// See [`Directory::relocate`].
+    pub fn relocate(
+        &mut self,
+        from: usize,
+        relocate: &mut dyn FnMut(Box<[u8]>) -> Box<[u8]>,
+        enough: &mut dyn FnMut() -> bool,
+    ) -> usize {
+        self.directory.relocate(from, relocate, enough)
     }
 
     #[inline]

@@ -14,6 +14,7 @@ use crate::schema::Schema;
 const FINDS_AT_ONCE: usize = 16;
 
 /// A table of cards. See the [crate's documentation](crate) for what it promises and how it works.
+#[derive(Clone)]
 pub struct Table {
     pub(crate) schema: Schema,
     /// Ascending by class.
@@ -189,6 +190,31 @@ impl Table {
     pub fn classes(&self) -> impl Iterator<Item = ClassStats> {
         let texts = Some(ClassStats::of(&self.texts)).filter(|texts| texts.records > 0);
         self.numbers.iter().map(ClassStats::of).chain(texts)
+    }
+
+    /// The number of blocks.
+    pub fn blocks(&self) -> usize {
+        self.numbers.iter().map(|run| run.blocks()).sum::<usize>() + self.texts.blocks()
+    }
+
+    /// Lets an allocator move blocks, to defragment its memory: hands them to `relocate`, from the one with this number on
+    /// and until there is `enough`, and takes the same bytes back. Tells the number of the block to go on with, if any.
+    pub fn relocate_blocks(
+        &mut self,
+        from: usize,
+        mut relocate: impl FnMut(Box<[u8]>) -> Box<[u8]>,
+        mut enough: impl FnMut() -> bool,
+    ) -> Option<usize> {
+        let (mut at, mut before) = (from, 0);
+        for run in &mut self.numbers {
+            at += run.relocate(at.saturating_sub(before), &mut relocate, &mut enough);
+            before += run.blocks();
+            if at < before {
+                return Some(at);
+            }
+        }
+        at += self.texts.relocate(at.saturating_sub(before), &mut relocate, &mut enough);
+        (at < self.blocks()).then_some(at)
     }
 
     /// All cards with their symbols: class by class, ascending within a class.

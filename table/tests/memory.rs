@@ -184,6 +184,18 @@ fn a_decoded_table_holds_what_it_says() {
 }
 
 #[test]
+fn a_copy_holds_what_it_says() {
+    let mut rng = fastrand::Rng::with_seed(8);
+    let mut table = Table::new(Schema::default());
+    for at in 0..20_000u32 {
+        table.insert(&id(&any_id(&mut rng)), 1);
+        if at.is_multiple_of(1000) {
+            assert_gives_back(table.clone());
+        }
+    }
+}
+
+#[test]
 fn a_large_bulk_build_holds_what_it_says() {
     let mut rng = fastrand::Rng::with_seed(6);
     // Enough for several chunks, whose vectors are of sizes beyond the allocator's small ones.

@@ -30,6 +30,7 @@ pub(crate) const MAX_BLOCK_BYTES: usize = 5120;
 pub(crate) const MAX_RECORDS: usize = 8192;
 
 /// The records of one block, or of a few, taken out of their coding.
+#[derive(Clone)]
 pub(crate) struct Records<K: Kind> {
     pub ids: K::Column,
     pub symbols: Vec<u128>,
@@ -88,7 +89,7 @@ impl<K: Kind> Records<K> {
 }
 
 /// A sequence of ids.
-pub(crate) trait Column: Default + Send + Sync {
+pub(crate) trait Column: Default + Clone + Send + Sync {
     type Id: ?Sized;
     fn at(&self, at: usize) -> &Self::Id;
     fn push(&mut self, id: &Self::Id);

@@ -45,7 +45,7 @@ impl Texts {
 }
 
 /// Ids one after the other in one allocation.
-#[derive(Default)]
+#[derive(Default, Clone)]
 pub(crate) struct TextColumn {
     bytes: Vec<u8>,
     /// Where each id ends.

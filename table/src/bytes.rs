@@ -19,7 +19,7 @@ use crate::block::{self, Column, Kind, MAX_BLOCK_BYTES, Numbers, Records, Texts}
 use crate::corrupt::{Corrupt, ensure};
 use crate::digest;
 use crate::heap;
-use crate::id::Class;
+use crate::id::{Class, Id};
 use crate::run::Run;
 use crate::schema::{Field, MAX_FIELDS, Schema};
 use crate::table::Table;
@@ -65,9 +65,7 @@ impl Table {
             while let Some((class, block)) =
                 blocks.next_if(|(_, block)| frames.is_empty() || frames.len() + FRAME_BYTES + block.len() <= bytes)
             {
-                frames.extend_from_slice(&class.tag());
-                frames.extend_from_slice(&(block.len() as u16).to_le_bytes());
-                frames.extend_from_slice(block);
+                put_frame(class, block, &mut frames);
             }
             (!frames.is_empty()).then_some(frames)
         })
@@ -82,17 +80,21 @@ impl Table {
     /// Reads what [`Table::write_to`] wrote. Nothing may follow it in `source`.
     pub fn read_from(source: &mut impl Read) -> Result<Table, DecodeError> {
         let mut decoder = Decoder::new(&read_header(source)?)?;
-        let mut block = [0; MAX_BLOCK_BYTES];
+        let mut frame = Vec::with_capacity(FRAME_BYTES + MAX_BLOCK_BYTES);
         loop {
             let tag = read_array::<2>(source)?;
             if tag == END {
                 break;
             }
-            let class = Class::from_tag(tag).ok_or_else(|| broken("a class is a known one"))?;
-            let len = usize::from(u16::from_le_bytes(read_array(source)?));
+            let length = read_array::<2>(source)?;
+            let len = usize::from(u16::from_le_bytes(length));
             ensure(len <= MAX_BLOCK_BYTES, "a block has at most 5120 bytes")?;
-            source.read_exact(&mut block[..len])?;
-            decoder.block(class, &block[..len])?;
+            frame.clear();
+            frame.extend_from_slice(&tag);
+            frame.extend_from_slice(&length);
+            frame.resize(FRAME_BYTES + len, 0);
+            source.read_exact(&mut frame[FRAME_BYTES..])?;
+            decoder.frames(&frame)?;
         }
         ensure(source.read(&mut [0])? == 0, "nothing follows the end")?;
         decoder.finish()
@@ -112,6 +114,12 @@ fn header_bytes(schema: &Schema, records: u64, digest: u128) -> Vec<u8> {
     out.extend_from_slice(&records.to_le_bytes());
     out.extend_from_slice(&digest.to_le_bytes());
     out
+}
+
+fn put_frame(class: Class, block: &[u8], out: &mut Vec<u8>) {
+    out.extend_from_slice(&class.tag());
+    out.extend_from_slice(&(block.len() as u16).to_le_bytes());
+    out.extend_from_slice(block);
 }
 
 fn blocks_of<K: Kind>(run: &Run<K>) -> impl Iterator<Item = (Class, &[u8])> {
@@ -159,28 +167,73 @@ pub struct Decoder {
     /// What the header says that the whole will be.
     records: u64,
     digest: u128,
-    numbers: Checked<Numbers>,
-    texts: Checked<Texts>,
+    last: Option<Id<'static>>,
 }
 
-/// The last block that was checked: the next one must lie beyond.
-#[derive(Clone)]
-struct Checked<K: Kind> {
-    class: Option<Class>,
-    records: Records<K>,
+/// Checks frames on their own, on any thread. Whether they follow what came before, [`Decoder::take`] will see.
+#[derive(Clone, Copy)]
+pub struct Checker {
+    highest_symbol: u128,
 }
 
-impl<K: Kind> Checked<K> {
-    /// Checks the block that follows, and tells what its records add to the digest.
-    fn next(&mut self, kind: K, block: &[u8]) -> Result<u128, Corrupt> {
-        let class = Some(kind.class());
-        ensure(self.class <= class, "classes ascend")?;
-        let mut records = Records::default();
-        let last = (self.class == class).then(|| self.records.ids.at(self.records.len() - 1));
-        block::check(kind, block, last, &mut records)?;
-        (self.class, self.records) = (class, records);
-        let of_record = |at| digest::of_record(&kind.id(self.records.ids.at(at)), self.records.symbols[at]);
-        Ok((0..self.records.len()).map(of_record).fold(0, u128::wrapping_add))
+/// Frames that have been checked.
+pub struct CheckedFrames {
+    numbers: Vec<(Class, Box<[u8]>)>,
+    texts: Vec<Box<[u8]>>,
+    /// The first and the last id, if there are any.
+    ends: Option<(Id<'static>, Id<'static>)>,
+    digest: u128,
+}
+
+impl CheckedFrames {
+    /// Notes what a block adds, whose records lie beyond those so far.
+    fn note<K: Kind>(&mut self, kind: K, records: &Records<K>) {
+        let id = |at| kind.id(records.ids.at(at));
+        let added = (0..records.len()).map(|at| digest::of_record(&id(at), records.symbols[at]));
+        self.digest = added.fold(self.digest, u128::wrapping_add);
+        let first = self.ends.take().map_or_else(|| id(0).into_owned(), |(first, _)| first);
+        self.ends = Some((first, id(records.len() - 1).into_owned()));
+    }
+
+    /// Whether an id lies beyond all so far.
+    fn precede(&self, id: &Id) -> bool {
+        self.ends.as_ref().is_none_or(|(_, last)| last < id)
+    }
+}
+
+impl Checker {
+    pub fn check(&self, mut frames: &[u8]) -> Result<CheckedFrames, DecodeError> {
+        let mut checked = CheckedFrames { numbers: Vec::new(), texts: Vec::new(), ends: None, digest: 0 };
+        let (mut numbers, mut texts) = (Records::default(), Records::default());
+        while let Some((head, rest)) = frames.split_first_chunk::<FRAME_BYTES>() {
+            let class = Class::from_tag([head[0], head[1]]).ok_or_else(|| broken("a class is a known one"))?;
+            let len = usize::from(u16::from_le_bytes([head[2], head[3]]));
+            let (block, rest) = rest.split_at_checked(len).ok_or_else(|| broken("a frame is whole"))?;
+            if class == Class::Text {
+                self.check_block(Texts::new(self.highest_symbol), block, &mut texts, &mut checked)?;
+                checked.texts.push(heap::boxed(block));
+            } else {
+                self.check_block(Numbers::new(class, self.highest_symbol), block, &mut numbers, &mut checked)?;
+                checked.numbers.push((class, heap::boxed(block)));
+            }
+            frames = rest;
+        }
+        ensure(frames.is_empty(), "a frame is whole")?;
+        Ok(checked)
+    }
+
+    fn check_block<K: Kind>(
+        &self,
+        kind: K,
+        block: &[u8],
+        records: &mut Records<K>,
+        checked: &mut CheckedFrames,
+    ) -> Result<(), Corrupt> {
+        records.clear();
+        block::check(kind, block, records)?;
+        ensure(checked.precede(&kind.id(records.ids.at(0))), "classes and blocks ascend")?;
+        checked.note(kind, records);
+        Ok(())
     }
 }
 
@@ -209,9 +262,7 @@ impl Decoder {
         let digest = number(take(16)?);
         ensure(rest.is_empty(), "a header is as long as its fields say")?;
         let table = Table::new(Schema::new(fields)?);
-        let numbers = Checked { class: None, records: Records::default() };
-        let texts = Checked { class: None, records: Records::default() };
-        Ok(Decoder { table, records, digest, numbers, texts })
+        Ok(Decoder { table, records, digest, last: None })
     }
 
     /// What has been taken so far: a part of the table, if there is more to come.
@@ -224,35 +275,32 @@ impl Decoder {
         header_bytes(&self.table.schema, self.records, self.digest)
     }
 
-    /// Takes the next frames, whole ones. If they are not what they should be, some of them may have been taken.
-    pub fn frames(&mut self, mut frames: &[u8]) -> Result<(), DecodeError> {
-        while let Some((head, rest)) = frames.split_first_chunk::<FRAME_BYTES>() {
-            let class = Class::from_tag([head[0], head[1]]).ok_or_else(|| broken("a class is a known one"))?;
-            let len = usize::from(u16::from_le_bytes([head[2], head[3]]));
-            let (block, rest) = rest.split_at_checked(len).ok_or_else(|| broken("a frame is whole"))?;
-            self.block(class, block)?;
-            frames = rest;
-        }
-        Ok(ensure(frames.is_empty(), "a frame is whole")?)
+    pub fn checker(&self) -> Checker {
+        Checker { highest_symbol: self.table.schema.highest_symbol() }
+    }
+
+    /// Takes the next frames, whole ones: all of them, or none if they are not what they should be.
+    pub fn frames(&mut self, frames: &[u8]) -> Result<(), DecodeError> {
+        self.take(self.checker().check(frames)?)
+    }
+
+    /// Takes the next frames, which this decoder's checker has checked.
+    pub fn take(&mut self, frames: CheckedFrames) -> Result<(), DecodeError> {
+        let Some((first, last)) = frames.ends else { return Ok(()) };
+        ensure(self.last.as_ref().is_none_or(|last| *last < first), "classes and blocks ascend")?;
+        frames.numbers.into_iter().for_each(|(class, block)| self.table.run_mut(class).append(block));
+        frames.texts.into_iter().for_each(|block| self.table.texts.append(block));
+        self.table.records_digest = self.table.records_digest.wrapping_add(frames.digest);
+        self.last = Some(last);
+        Ok(())
     }
 
     /// Takes the next block.
     pub fn block(&mut self, class: Class, block: &[u8]) -> Result<(), DecodeError> {
-        let added = match class {
-            Class::Text => {
-                let added = self.texts.next(self.table.texts.kind(), block)?;
-                self.table.texts.append(heap::boxed(block));
-                added
-            }
-            _ => {
-                ensure(self.texts.class.is_none(), "classes ascend")?;
-                let added = self.numbers.next(Numbers::new(class, self.table.schema.highest_symbol()), block)?;
-                self.table.run_mut(class).append(heap::boxed(block));
-                added
-            }
-        };
-        self.table.records_digest = self.table.records_digest.wrapping_add(added);
-        Ok(())
+        ensure(block.len() <= MAX_BLOCK_BYTES, "a block has at most 5120 bytes")?;
+        let mut frame = Vec::with_capacity(FRAME_BYTES + block.len());
+        put_frame(class, block, &mut frame);
+        self.frames(&frame)
     }
 
     /// The table, if it is what the header said.

@@ -52,7 +52,7 @@ pub mod table;
 pub mod tsv;
 
 pub use build::{BuildError, Builder, Built, Progress};
-pub use bytes::{DecodeError, Decoder};
+pub use bytes::{CheckedFrames, Checker, DecodeError, Decoder};
 pub use changes::{Applied, Changes};
 pub use corrupt::Corrupt;
 pub use id::{Class, Id, IdError};

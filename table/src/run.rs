@@ -235,10 +235,12 @@ impl<K: Kind> Run<K> {
         let mut at = self.first();
         while let Some(here) = at {
             let block = self.block(here);
-            let after = last.len().checked_sub(1).map(|rank| last.ids.at(rank));
             let mut decoded = Records::default();
-            block::check(self.kind(), &block[..self.kind().used(block)], after, &mut decoded)
+            block::check(self.kind(), &block[..self.kind().used(block)], &mut decoded)
                 .map_err(|corrupt| format!("block {here:?}: {corrupt}"))?;
+            if last.len() > 0 && last.ids.at(last.len() - 1) >= decoded.ids.at(0) {
+                return Err(format!("block {here:?} does not follow the one before"));
+            }
             for rank in 0..decoded.len() {
                 if self.get(decoded.ids.at(rank)) != Some(decoded.symbols[rank]) {
                     return Err(format!("block {here:?}: record {rank} is not found"));

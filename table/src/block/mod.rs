@@ -159,21 +159,15 @@ pub(crate) fn count(block: &[u8]) -> usize {
     bits::get_u16(block, 0)
 }
 
-/// Checks bytes from outside. If they are a block whose ids belong to the class, ascend, and lie above `after`, its
-/// records are appended to `records`.
-pub(crate) fn check<K: Kind>(
-    kind: K,
-    block: &[u8],
-    after: Option<&K::Id>,
-    records: &mut Records<K>,
-) -> Result<(), Corrupt> {
+/// Checks bytes from outside. If they are a block whose ids ascend and belong to the class, its records are appended to
+/// `records`.
+pub(crate) fn check<K: Kind>(kind: K, block: &[u8], records: &mut Records<K>) -> Result<(), Corrupt> {
     ensure(block.len() <= MAX_BLOCK_BYTES, "a block has at most 5120 bytes")?;
     ensure((1..=MAX_RECORDS).contains(&count(block)), "a block has 1 to 8192 records")?;
     kind.check_structure(block)?;
     let from = records.len();
     kind.decode(block, records);
     let ids = &records.ids;
-    ensure(after.is_none_or(|after| after < ids.at(from)), "blocks ascend")?;
     ensure((from + 1..records.len()).all(|at| ids.at(at - 1) < ids.at(at)), "ids ascend")?;
     ensure((from..records.len()).all(|at| kind.admits(ids.at(at))), "ids belong to their class")
 }

@@ -303,10 +303,15 @@ impl Decoder {
         self.frames(&frame)
     }
 
+    /// Whether everything has come that the header said.
+    pub fn check_complete(&self) -> Result<(), DecodeError> {
+        ensure(self.table.len() == self.records, "there are as many records as the header says")?;
+        Ok(ensure(self.table.digest() == self.digest, "the digest is the one in the header")?)
+    }
+
     /// The table, if it is what the header said.
     pub fn finish(mut self) -> Result<Table, DecodeError> {
-        ensure(self.table.len() == self.records, "there are as many records as the header says")?;
-        ensure(self.table.digest() == self.digest, "the digest is the one in the header")?;
+        self.check_complete()?;
         self.table.numbers.iter_mut().for_each(Run::shrink);
         self.table.texts.shrink();
         Ok(self.table)

@@ -17,6 +17,8 @@
 //! A spelling has one class only: hexadecimal without a letter is digits, and a UUID without a letter is lower-case.
 
 use std::borrow::Cow;
+use std::fmt::{self, Display};
+
 use thiserror::Error;
 
 use crate::bits;
@@ -42,6 +44,20 @@ pub enum Class {
     UuidUpper,
     /// Anything else.
     Text,
+}
+
+/// `digits20`, `hex32`, `HEX32`, `uuid`, `UUID`, `text`.
+impl Display for Class {
+    fn fmt(&self, f: &mut fmt::Formatter) -> fmt::Result {
+        match self {
+            Class::Digits(len) => write!(f, "digits{len}"),
+            Class::HexLower(len) => write!(f, "hex{len}"),
+            Class::HexUpper(len) => write!(f, "HEX{len}"),
+            Class::UuidLower => f.write_str("uuid"),
+            Class::UuidUpper => f.write_str("UUID"),
+            Class::Text => f.write_str("text"),
+        }
+    }
 }
 
 /// A card's id: its class and, within the class, a number or the bytes themselves.

@@ -1,0 +1,127 @@
+//! A table in an RDB file, a DUMP or a full synchronisation.
+//!
+//! ```text
+//! staged 0/1 | ready since, in ms, plus 1; 0 if it is not ready
+//! loaded 0/1 | if 1: version plus 1, 0 if it has none | rows | source
+//! header | frames… | an empty string
+//! ```
+//!
+//! Frames are the blocks as they are in memory. Reading them back means checking every record, which is most of the time
+//! of a restart; so several strings are checked at once, on threads of their own.
+
+use std::thread;
+
+use card_table::{DecodeError, Decoder};
+use thiserror::Error;
+
+use super::{CardTable, Content, Load};
+use crate::redis::file::{Bytes, Rdb, Unreadable};
+
+/// The version of this encoding.
+pub const ENCODING: i32 = 1;
+
+/// No string is longer.
+const STRING_BYTES: usize = 1 << 20;
+
+/// How many strings are read before they are checked, each on its thread.
+const STRINGS_AT_ONCE: usize = 8;
+
+#[derive(Debug, Error)]
+pub enum LoadError {
+    #[error("it has version {0} of the encoding, and this module reads version {ENCODING}")]
+    Encoding(i32),
+    #[error(transparent)]
+    Unreadable(#[from] Unreadable),
+    #[error(transparent)]
+    Decode(#[from] DecodeError),
+    #[error("{0}")]
+    Broken(&'static str),
+}
+
+impl CardTable {
+    pub(super) fn save(&self, rdb: &Rdb) {
+        rdb.put_number(self.is_staged().into());
+        rdb.put_number(self.ready_since.map_or(0, |since| since + 1));
+        rdb.put_number(self.load.is_some().into());
+        if let Some(Load { version, source, rows }) = &self.load {
+            rdb.put_number(version.map_or(0, |version| version + 1));
+            rdb.put_number(*rows);
+            rdb.put_bytes(source);
+        }
+        rdb.put_bytes(&self.header());
+        self.arrived().frames(STRING_BYTES).for_each(|frames| rdb.put_bytes(&frames));
+        rdb.put_bytes(&[]);
+    }
+
+    /// The header, which of a staged table tells what it will be.
+    pub(super) fn header(&self) -> Vec<u8> {
+        match &self.content {
+            Content::Staged(decoder) => decoder.header_bytes(),
+            Content::Table(table) => table.header_bytes(),
+        }
+    }
+
+    pub(super) fn read(rdb: &Rdb, encoding: i32) -> Result<CardTable, LoadError> {
+        if encoding != ENCODING {
+            return Err(LoadError::Encoding(encoding));
+        }
+        let is_staged = yes_or_no(rdb.number()?)?;
+        let ready_since = rdb.number()?.checked_sub(1);
+        let load = if yes_or_no(rdb.number()?)? {
+            let version = rdb.number()?.checked_sub(1);
+            let rows = rdb.number()?;
+            Some(Load { version, rows, source: rdb.bytes()?.to_vec() })
+        } else {
+            None
+        };
+        let mut decoder = Decoder::new(&rdb.bytes()?)?;
+        loop {
+            let strings = some_strings(rdb)?;
+            check(&strings, &mut decoder)?;
+            if strings.len() < STRINGS_AT_ONCE {
+                break;
+            }
+        }
+        let content = if is_staged { Content::Staged(Box::new(decoder)) } else { Content::Table(decoder.finish()?) };
+        if ready_since.is_none() && (load.is_some() || matches!(&content, Content::Table(table) if !table.is_empty())) {
+            return Err(LoadError::Broken("a table that was filled is ready"));
+        }
+        if ready_since.is_some() && is_staged {
+            return Err(LoadError::Broken("a staged table is not ready"));
+        }
+        Ok(CardTable::new(content, ready_since, load))
+    }
+}
+
+fn yes_or_no(number: u64) -> Result<bool, LoadError> {
+    match number {
+        0 => Ok(false),
+        1 => Ok(true),
+        _ => Err(LoadError::Broken("a flag is 0 or 1")),
+    }
+}
+
+/// The next strings of frames; fewer than asked for when the empty one has come.
+fn some_strings(rdb: &Rdb) -> Result<Vec<Bytes>, Unreadable> {
+    let mut strings = Vec::new();
+    while strings.len() < STRINGS_AT_ONCE {
+        let string = rdb.bytes()?;
+        if string.is_empty() {
+            break;
+        }
+        strings.push(string);
+    }
+    Ok(strings)
+}
+
+fn check(strings: &[Bytes], decoder: &mut Decoder) -> Result<(), DecodeError> {
+    if let [only] = strings {
+        return decoder.frames(only);
+    }
+    let checker = decoder.checker();
+    let checked: Vec<_> = thread::scope(|scope| {
+        let threads: Vec<_> = strings.iter().map(|frames| scope.spawn(move || checker.check(frames))).collect();
+        threads.into_iter().map(|thread| thread.join().expect("checking does not panic")).collect()
+    });
+    checked.into_iter().try_for_each(|frames| decoder.take(frames?))
+}

@@ -1,0 +1,39 @@
+//! The commands `CARD.*`, each with its documentation beside its code.
+
+mod create;
+mod del;
+mod get;
+mod info;
+mod json;
+mod query;
+mod scan;
+mod set;
+mod stage;
+
+use std::ffi::CStr;
+
+use crate::redis::command::register;
+use crate::redis::raw;
+
+pub use stage::commit_options;
+
+/// Commands that are also sent, to replicas and into an AOF.
+pub const CREATE: &CStr = c"card.create";
+pub const STAGE: &CStr = c"card.stage";
+pub const COMMIT: &CStr = c"card.commit";
+
+pub fn register_all(ctx: *mut raw::RedisModuleCtx) -> Result<(), String> {
+    register::<create::Create>(ctx)?;
+    register::<set::Set>(ctx)?;
+    register::<set::MultiSet>(ctx)?;
+    register::<get::Get>(ctx)?;
+    register::<get::MultiGet>(ctx)?;
+    register::<get::Len>(ctx)?;
+    register::<del::Del>(ctx)?;
+    register::<scan::Scan>(ctx)?;
+    register::<info::Info>(ctx)?;
+    register::<json::Json>(ctx)?;
+    register::<query::Query>(ctx)?;
+    register::<stage::Stage>(ctx)?;
+    register::<stage::Commit>(ctx)
+}

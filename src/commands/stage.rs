@@ -1,0 +1,143 @@
+//! `CARD.STAGE` and `CARD.COMMIT`: a whole table, in pieces.
+//!
+//! Loads, replicas and AOF files carry tables as these. A table is begun with its header, which tells how many records
+//! there will be and their digest; its blocks arrive, some frames at a time; and when all are there, it is committed:
+//! under its own key, or in the place of another table, at once. Until then the staged table is a key like any other, so
+//! that RDB files, replicas and crashes find it as it is, and nothing can be asked of it.
+
+use crate::cardtable::{CardTable, Load};
+use crate::commands::COMMIT;
+use crate::redis;
+use crate::redis::call::{Call, Text};
+use crate::redis::command::{Argument, ArgumentKind, Command, Docs, KEY, KeyUse};
+use crate::redis::failure::Failure;
+use crate::redis::key::Key;
+
+pub struct Stage;
+pub struct Commit;
+
+impl Command for Stage {
+    const DOCS: Docs = Docs {
+        name: "card.stage",
+        summary: "Begins a table that arrives in pieces, or adds a piece. For loads, replication and the AOF.",
+        complexity: "O(N) for N records in the piece",
+        flags: "write deny-oom admin",
+        at_least: 3,
+        variadic: false,
+        keys: &[KeyUse::Update],
+        arguments: &[
+            KEY,
+            Argument::new(
+                "piece",
+                ArgumentKind::OneOf(&[
+                    Argument::new("header", ArgumentKind::Text).after("BEGIN"),
+                    Argument::new("frames", ArgumentKind::Text).after("FRAMES"),
+                ]),
+            ),
+        ],
+    };
+
+    fn run(call: &Call) -> Result<(), Failure> {
+        let (name, part, piece) = (call.argument(0), call.argument(1), call.argument(2).bytes());
+        let mut key = Key::write(call, name);
+        if part.is("BEGIN") {
+            if key.get()?.is_some_and(|table| !table.is_staged()) {
+                return Err(Failure::Other("the key holds a table that is not staged"));
+            }
+            key.set(CardTable::stage(piece)?);
+        } else if part.is("FRAMES") {
+            key.get_mut()?.ok_or(Failure::Other("no table has been begun"))?.stage_frames(piece)?;
+        } else {
+            return Err(Failure::Syntax("BEGIN header or FRAMES frames"));
+        }
+        call.changed(name, c"card.stage");
+        call.replicate();
+        call.reply_ok();
+        Ok(())
+    }
+}
+
+impl Command for Commit {
+    const DOCS: Docs = Docs {
+        name: "card.commit",
+        summary: "Puts a staged table that has arrived whole into a key, in the place of what it held, and makes it ready.",
+        complexity: "O(N/1000000) for N records",
+        flags: "write admin",
+        at_least: 2,
+        variadic: true,
+        keys: &[KeyUse::Remove, KeyUse::Overwrite],
+        arguments: &[
+            Argument::new("staged", ArgumentKind::Key(0)),
+            Argument::new("table", ArgumentKind::Key(1)),
+            Argument::new("milliseconds", ArgumentKind::Integer).after("AT").optional(),
+            Argument::new("version", ArgumentKind::Integer).after("VERSION").optional(),
+            Argument::new(
+                "load",
+                ArgumentKind::Block(&[
+                    Argument::new("source", ArgumentKind::Text).after("SOURCE"),
+                    Argument::new("rows", ArgumentKind::Integer).after("ROWS"),
+                ]),
+            )
+            .optional(),
+        ],
+    };
+
+    fn run(call: &Call) -> Result<(), Failure> {
+        let (since, load) = options(call)?;
+        let (staged_name, name) = (call.argument(0), call.argument(1));
+        let mut arguments = vec![staged_name.bytes(), name.bytes()];
+        let sent = commit_options(since, load.as_ref());
+        arguments.extend(sent.iter().map(Vec::as_slice));
+
+        let mut staged = Key::write(call, staged_name);
+        let table = staged.get_mut()?.ok_or(Failure::Other("no table has been staged"))?;
+        if staged_name.bytes() == name.bytes() {
+            *table = table.commit(since, load)?;
+        } else {
+            let mut key = Key::write(call, name);
+            key.get()?;
+            key.set(table.commit(since, load)?);
+            staged.unlink();
+            call.changed(staged_name, c"card.commit");
+        }
+        call.changed(name, c"card.load");
+        call.replicate_as(COMMIT, &arguments);
+        call.reply_ok();
+        Ok(())
+    }
+}
+
+fn options(call: &Call) -> Result<(u64, Option<Load>), Failure> {
+    const EXPECTED: Failure = Failure::Syntax("[AT milliseconds] [VERSION version] [SOURCE source ROWS rows]");
+    let number = |text: &Text| text.number().filter(|&number| number < u64::MAX).ok_or(EXPECTED);
+    let (mut since, mut version, mut source, mut rows) = (None, None, None, None);
+    let options: Vec<_> = call.arguments(2).collect();
+    for option in options.chunks(2) {
+        match option {
+            [word, value] if word.is("AT") => since = Some(number(value)?),
+            [word, value] if word.is("VERSION") => version = Some(number(value)?),
+            [word, value] if word.is("SOURCE") => source = Some(value.bytes().to_vec()),
+            [word, value] if word.is("ROWS") => rows = Some(number(value)?),
+            _ => return Err(EXPECTED),
+        }
+    }
+    let load = match (source, rows) {
+        (Some(source), Some(rows)) => Some(Load { version, source, rows }),
+        (None, None) if version.is_none() => None,
+        _ => return Err(EXPECTED),
+    };
+    Ok((since.unwrap_or_else(redis::now), load))
+}
+
+/// The options that commit a table as it was committed.
+pub fn commit_options(since: u64, load: Option<&Load>) -> Vec<Vec<u8>> {
+    let number = |number: u64| number.to_string().into_bytes();
+    let mut options = vec![b"AT".to_vec(), number(since)];
+    if let Some(Load { version, source, rows }) = load {
+        if let Some(version) = version {
+            options.extend([b"VERSION".to_vec(), number(*version)]);
+        }
+        options.extend([b"SOURCE".to_vec(), source.clone(), b"ROWS".to_vec(), number(*rows)]);
+    }
+    options
+}

@@ -53,18 +53,13 @@ impl Share {
             total.add(now.wrapping_sub(before));
         }
     }
-
-    /// The table is none that anybody could ask.
-    pub fn withdraw(&self) {
-        for (part, total) in [(&self.tables, &TABLES), (&self.records, &RECORDS), (&self.bytes, &BYTES)] {
-            total.add(part.swap(0, Ordering::Relaxed).wrapping_neg());
-        }
-    }
 }
 
 impl Drop for Share {
     fn drop(&mut self) {
-        self.withdraw();
+        for (part, total) in [(&self.tables, &TABLES), (&self.records, &RECORDS), (&self.bytes, &BYTES)] {
+            total.add(part.load(Ordering::Relaxed).wrapping_neg());
+        }
     }
 }
 

@@ -28,7 +28,8 @@ pub fn register(ctx: *mut raw::RedisModuleCtx) -> Result<(), String> {
         digest: Some(digest),
         free: Some(free),
         free_effort: Some(free_effort),
-        unlink: Some(unlink),
+        // Redis calls it for RENAME and MOVE as well, and there is nothing to do: what counts is `free`.
+        unlink: None,
         copy: Some(copy),
         defrag: Some(defrag),
         aux_load: None,
@@ -105,12 +106,6 @@ extern "C" fn free(table: *mut c_void) {
 extern "C" fn free_effort(_key: *mut raw::RedisModuleString, table: *const c_void) -> usize {
     // SAFETY: Redis gave it to this callback.
     guarded("free_effort", || unsafe { value(table) }.arrived().blocks() + 1).unwrap_or(1)
-}
-
-/// The value leaves the keyspace, and will be freed at once or in the background.
-extern "C" fn unlink(_key: *mut raw::RedisModuleString, table: *const c_void) {
-    // SAFETY: Redis gave it to this callback.
-    guarded("unlink", || unsafe { value(table) }.leave());
 }
 
 extern "C" fn copy(

@@ -32,7 +32,7 @@ enum Content {
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Load {
     pub version: Option<u64>,
-    /// The name of the file.
+    /// The name of the file; empty if it was none.
     pub source: Vec<u8>,
     /// The rows in it.
     pub rows: u64,
@@ -125,11 +125,6 @@ impl CardTable {
         let decoder = if self.is_staged() { size_of::<Decoder>() } else { 0 };
         let source = self.load.as_ref().map_or(0, |load| load.source.capacity());
         size_of::<CardTable>() + decoder + source + self.arrived().memory().total()
-    }
-
-    /// The table leaves the keyspace: it no longer counts.
-    fn leave(&self) {
-        self.share.withdraw();
     }
 
     fn recount(&self) {

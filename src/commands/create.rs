@@ -55,7 +55,7 @@ fn schema(call: &Call) -> Result<Schema, Failure> {
     if arguments.is_empty() {
         return Ok(Schema::default());
     }
-    let number = |bytes: &[u8]| str::from_utf8(bytes).ok()?.parse().ok();
+    let number = |bytes: &[u8]| str::from_utf8(bytes).ok().filter(|text| !text.starts_with('+'))?.parse().ok();
     let fields = arguments.chunks(4).map(|field| match field {
         [word, name, min, max] if word.is("FIELD") => {
             if name.bytes() == b"id" {

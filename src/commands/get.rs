@@ -89,7 +89,7 @@ impl Command for Len {
         flags: "readonly fast",
         at_least: 1,
         variadic: false,
-        keys: &[KeyUse::Read],
+        keys: &[KeyUse::Look],
         arguments: &[KEY],
     };
 

@@ -65,20 +65,14 @@ impl Command for Commit {
         flags: "write admin",
         at_least: 2,
         variadic: true,
-        keys: &[KeyUse::Remove, KeyUse::Overwrite],
+        keys: &[KeyUse::Move, KeyUse::Overwrite],
         arguments: &[
             Argument::new("staged", ArgumentKind::Key(0)),
             Argument::new("table", ArgumentKind::Key(1)),
             Argument::new("milliseconds", ArgumentKind::Integer).after("AT").optional(),
             Argument::new("version", ArgumentKind::Integer).after("VERSION").optional(),
-            Argument::new(
-                "load",
-                ArgumentKind::Block(&[
-                    Argument::new("source", ArgumentKind::Text).after("SOURCE"),
-                    Argument::new("rows", ArgumentKind::Integer).after("ROWS"),
-                ]),
-            )
-            .optional(),
+            Argument::new("source", ArgumentKind::Text).after("SOURCE").optional(),
+            Argument::new("rows", ArgumentKind::Integer).after("ROWS").optional(),
         ],
     };
 
@@ -108,7 +102,7 @@ impl Command for Commit {
 }
 
 fn options(call: &Call) -> Result<(u64, Option<Load>), Failure> {
-    const EXPECTED: Failure = Failure::Syntax("[AT milliseconds] [VERSION version] [SOURCE source ROWS rows]");
+    const EXPECTED: Failure = Failure::Syntax("[AT milliseconds] [VERSION version] [SOURCE source] [ROWS rows]");
     let number = |text: &Text| text.number().filter(|&number| number < u64::MAX).ok_or(EXPECTED);
     let (mut since, mut version, mut source, mut rows) = (None, None, None, None);
     let options: Vec<_> = call.arguments(2).collect();
@@ -121,11 +115,8 @@ fn options(call: &Call) -> Result<(u64, Option<Load>), Failure> {
             _ => return Err(EXPECTED),
         }
     }
-    let load = match (source, rows) {
-        (Some(source), Some(rows)) => Some(Load { version, source, rows }),
-        (None, None) if version.is_none() => None,
-        _ => return Err(EXPECTED),
-    };
+    let is_load = version.is_some() || source.is_some() || rows.is_some();
+    let load = is_load.then(|| Load { version, source: source.unwrap_or_default(), rows: rows.unwrap_or(0) });
     Ok((since.unwrap_or_else(redis::now), load))
 }
 

@@ -33,11 +33,16 @@ pub struct Docs {
 
 #[derive(Clone, Copy)]
 pub enum KeyUse {
+    /// Something about it is told, but not what it holds.
+    Look,
     Read,
     Update,
     Insert,
     Overwrite,
+    /// A part of what it holds is removed.
     Remove,
+    /// What it holds goes elsewhere.
+    Move,
 }
 
 impl KeyUse {
@@ -47,7 +52,9 @@ impl KeyUse {
             KeyUse::Update => raw::REDISMODULE_CMD_KEY_RW | raw::REDISMODULE_CMD_KEY_UPDATE,
             KeyUse::Insert => raw::REDISMODULE_CMD_KEY_RW | raw::REDISMODULE_CMD_KEY_INSERT,
             KeyUse::Overwrite => raw::REDISMODULE_CMD_KEY_OW | raw::REDISMODULE_CMD_KEY_UPDATE,
-            KeyUse::Remove => {
+            KeyUse::Look => raw::REDISMODULE_CMD_KEY_RO,
+            KeyUse::Remove => raw::REDISMODULE_CMD_KEY_RW | raw::REDISMODULE_CMD_KEY_DELETE,
+            KeyUse::Move => {
                 raw::REDISMODULE_CMD_KEY_RW | raw::REDISMODULE_CMD_KEY_ACCESS | raw::REDISMODULE_CMD_KEY_DELETE
             }
         })

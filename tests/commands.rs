@@ -408,11 +408,11 @@ fn what_has_not_arrived_whole_is_not_committed() {
     assert_eq!(refused_line(db, "CARD.STAGE s END x"), "ERR syntax error, expected BEGIN header or FRAMES frames");
     assert_eq!(ask_line::<i64>(db, "EXISTS s"), 0);
 
-    let incomplete = "ERR corrupt table: it does not hold that there are as many records as the header says";
+    let incomplete = "ERR the table is incomplete: it has ";
     begin(db, "s", &cards);
     for piece in &pieces {
-        assert_eq!(refused_line(db, "CARD.COMMIT s t"), incomplete);
-        assert_eq!(refused_line(db, "CARD.COMMIT s s"), incomplete);
+        assert!(refused_line(db, "CARD.COMMIT s t").starts_with(incomplete));
+        assert!(refused_line(db, "CARD.COMMIT s s").starts_with(incomplete));
         // Neither a piece that is cut nor one that has been there already takes anything away.
         let cut = "ERR corrupt table: it does not hold that a frame is whole";
         assert_eq!(refused(db, frames(&piece[..piece.len() - 1])), cut);
@@ -449,13 +449,18 @@ fn a_served_table_is_neither_begun_nor_added_to_nor_committed() {
     ask_line::<()>(db, "CARD.CREATE created");
     ask_line::<()>(db, "CARD.SET served 1 7 1");
     for key in ["created", "served"] {
-        let begin = [b"CARD.STAGE".as_slice(), key.as_bytes(), b"BEGIN", &cards.header_bytes()];
-        assert_eq!(refused(db, begin), NOT_STAGED);
         assert_eq!(refused(db, [b"CARD.STAGE".as_slice(), key.as_bytes(), b"FRAMES", &frames]), NOT_STAGED);
         assert_eq!(refused(db, ["CARD.COMMIT", key, key]), NOT_STAGED);
         assert_eq!(refused(db, ["CARD.COMMIT", key, "t"]), NOT_STAGED);
     }
+    let begin = [b"CARD.STAGE".as_slice(), b"served", b"BEGIN", &cards.header_bytes()];
+    assert_eq!(refused(db, begin), NOT_STAGED);
     assert_eq!(card(db, "served", "1"), Some(vec![7, 1]));
+
+    // One that was only created may be begun: it is empty.
+    stage(db, "created", &cards);
+    ask_line::<()>(db, "CARD.COMMIT created created");
+    assert_eq!(digest(db, "created"), format!("{:032x}", cards.digest()));
 
     // One that is staged may be begun again: what was there of it is gone.
     stage(db, "s", &numbered(0, 5000));

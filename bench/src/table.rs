@@ -3,20 +3,6 @@
 //!
 //! One data set is measured at a time, and gone before the next is made.
 
-mod bulk;
-mod card;
-mod data;
-mod find;
-mod limit;
-mod means;
-mod measure;
-mod peak;
-mod report;
-mod results;
-mod size;
-mod speed;
-mod verify;
-
 use std::error::Error;
 use std::fs;
 use std::path::PathBuf;
@@ -27,11 +13,12 @@ use rand::SeedableRng;
 use rand::rngs::SmallRng;
 use tikv_jemallocator::Jemalloc;
 
-use data::{Cookies, HexDigests, Issued, List, Net, Set, Source, Uniform, Values};
-use means::{Means, at_least};
-use measure::tell;
-use results::{Delivered, Measured};
-use size::Size;
+use card_bench::data::{Cookies, HexDigests, Issued, List, Net, Set, Source, Uniform, Values};
+use card_bench::means::{Means, at_least};
+use card_bench::measure::tell;
+use card_bench::results::{Delivered, Measured};
+use card_bench::size::Size;
+use card_bench::{bulk, find, peak, report, results, speed, verify};
 
 /// The figures should be those that Redis would show, so the allocator is Redis's.
 #[global_allocator]

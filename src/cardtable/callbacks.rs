@@ -79,7 +79,8 @@ extern "C" fn rdb_save(io: *mut raw::RedisModuleIO, table: *mut c_void) {
 extern "C" fn aof_rewrite(io: *mut raw::RedisModuleIO, key: *mut raw::RedisModuleString, table: *mut c_void) {
     guarded("aof_rewrite", || {
         // SAFETY: Redis gave all three to this callback.
-        unsafe { value(table).rewrite(&Aof::new(io, key)) }
+        let (table, aof) = unsafe { (value(table), Aof::new(io, key)) };
+        table.as_commands(aof.key(), |command, arguments| aof.put(command, arguments));
     });
 }
 

@@ -53,10 +53,13 @@ fn reply(call: &Call, card_table: &CardTable, with_digest: bool) {
         ("ready", number(card_table.ready().is_some().into())),
         ("version", or_null(load.and_then(|load| load.version))),
         ("loaded_at", or_null(load.and(card_table.ready().map(|(_, since)| since / 1000)))),
-        ("source", Box::new(move || match load {
+        (
+            "source",
+            Box::new(move || match load {
                 Some(load) if !load.source.is_empty() => call.reply_bytes(&load.source),
                 _ => call.reply_null(),
-            })),
+            }),
+        ),
         ("loading", Box::new(|| call.reply_null())),
     ];
     if with_digest {

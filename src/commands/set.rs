@@ -75,7 +75,7 @@ fn wrong_count(schema: &Schema, found: usize) -> Failure {
 /// Reads all records before it changes anything.
 fn set<'a>(
     call: &Call<'a>,
-    records: impl FnOnce(&Schema, &[Text<'a>]) -> Result<Vec<Record<'a>>, Failure>,
+    records: impl Fn(&Schema, &[Text<'a>]) -> Result<Vec<Record<'a>>, Failure>,
 ) -> Result<(), Failure> {
     let name = call.argument(0);
     let arguments: Vec<_> = call.arguments(1).collect();
@@ -89,21 +89,23 @@ fn set<'a>(
             }
         }
     };
-    match key.get_mut()? {
-        Some(table) => {
-            let records = records(table.table()?.schema(), &arguments)?;
-            table.write(|table| insert(table, &records))?;
-        }
-        None => {
-            let records = records(&Schema::default(), &arguments)?;
-            let mut table = CardTable::create(Schema::default());
-            table.write(|table| insert(table, &records))?;
-            key.set(table);
-        }
+    if key.get()?.is_none() {
+        // Records that fit the default schema are looked for before a table is made for them.
+        records(&Schema::default(), &arguments)?;
+        key.set(CardTable::create(Schema::default()));
     }
+    let table = key.get_mut()?.expect("there is one now");
+    let is_first = table.ready().is_none();
+    let records = records(table.table()?.schema(), &arguments)?;
+    table.write(|table| insert(table, &records))?;
     if new + changed > 0 {
         call.changed(name, c"card.set");
-        call.replicate();
+        if is_first {
+            // The table is ready from now on: replicas must know since when, which the command does not say.
+            table.as_commands(name.bytes(), |command, arguments| call.replicate_as(command, arguments));
+        } else {
+            call.replicate();
+        }
     }
     call.reply_number(new.into());
     Ok(())

@@ -41,7 +41,8 @@ impl Command for Stage {
         let (name, part, piece) = (call.argument(0), call.argument(1), call.argument(2).bytes());
         let mut key = Key::write(call, name);
         if part.is("BEGIN") {
-            if key.get()?.is_some_and(|table| !table.is_staged()) {
+            // One that was only created is replaced: it is empty.
+            if key.get()?.is_some_and(|table| table.ready().is_some()) {
                 return Err(Failure::Other("the key holds a table that is not staged"));
             }
             key.set(CardTable::stage(piece)?);

@@ -90,14 +90,13 @@ impl Aof<'_> {
         self.key.bytes()
     }
 
-    /// Writes a command whose first argument is the key.
+    /// Writes a command.
     pub fn put(&self, command: &CStr, arguments: &[&[u8]]) {
         let strings: Vec<_> = arguments
             .iter()
             .map(|bytes| api!(RedisModule_CreateString(std::ptr::null_mut(), bytes.as_ptr().cast(), bytes.len())))
             .collect();
-        let format = c"sv".as_ptr();
-        api!(RedisModule_EmitAOF(self.io, command.as_ptr(), format, self.key.string, strings.as_ptr(), strings.len()));
+        api!(RedisModule_EmitAOF(self.io, command.as_ptr(), c"v".as_ptr(), strings.as_ptr(), strings.len()));
         strings.into_iter().for_each(|string| api!(RedisModule_FreeString(std::ptr::null_mut(), string)));
     }
 }

@@ -40,6 +40,8 @@ pub enum DecodeError {
     NotATable,
     #[error("the table has format version {0}, and this program reads up to {FORMAT_VERSION}")]
     Newer(u8),
+    #[error("the table is incomplete: it has {found} of {expected} records")]
+    Incomplete { found: u64, expected: u64 },
     #[error("the table's schema is wrong: {0}")]
     Schema(#[from] crate::schema::SchemaError),
     #[error("cannot read the table: {0}")]
@@ -305,7 +307,11 @@ impl Decoder {
 
     /// Whether everything has come that the header said.
     pub fn check_complete(&self) -> Result<(), DecodeError> {
-        ensure(self.table.len() == self.records, "there are as many records as the header says")?;
+        let (found, expected) = (self.table.len(), self.records);
+        if found < expected {
+            return Err(DecodeError::Incomplete { found, expected });
+        }
+        ensure(found == expected, "there are as many records as the header says")?;
         Ok(ensure(self.table.digest() == self.digest, "the digest is the one in the header")?)
     }
 

@@ -1,0 +1,15 @@
+//! What the measurements share. `table` measures the data structure, `server` the module in a real redis-server.
+
+pub mod bulk;
+pub mod card;
+pub mod data;
+pub mod find;
+pub mod limit;
+pub mod means;
+pub mod measure;
+pub mod peak;
+pub mod report;
+pub mod results;
+pub mod size;
+pub mod speed;
+pub mod verify;

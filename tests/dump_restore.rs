@@ -1,0 +1,397 @@
+//! Redis's own commands on tables: what moves, copies, reloads, times out or describes a key works for a card table too.
+
+mod common;
+
+use std::collections::BTreeMap;
+
+use card_table::{Builder, Id, Schema, Table};
+use common::{Server, ask, refused, try_ask, wait_for};
+use redis::{Connection, Value};
+
+const CARD: &str = "44015186100181001473";
+
+#[test]
+fn a_dump_restores_every_kind_of_table() {
+    let server = Server::start();
+    let db = &mut server.connect();
+    let whole = make_every_kind(db);
+    let (before, dumps) = (see_every_kind(db), dumps(db));
+    let () = ask(db, ["FLUSHALL"]);
+
+    for (key, dump) in KINDS.iter().zip(&dumps) {
+        let until = before[key].expires_at.max(0).to_string();
+        let () = ask(db, [b"RESTORE", key.as_bytes(), until.as_bytes(), dump, b"ABSTTL"]);
+    }
+
+    assert_same(&see_every_kind(db), &before);
+    finish_half(db, &whole);
+}
+
+#[test]
+fn restoring_replaces_a_key_only_if_told_to_and_sets_its_time_to_live() {
+    let server = Server::start();
+    let db = &mut server.connect();
+    let _: i64 = ask(db, ["CARD.SET", "one", CARD, "7", "1"]);
+    let _: i64 = ask(db, ["CARD.SET", "two", CARD, "8", "2"]);
+    let dump: Vec<u8> = ask(db, ["DUMP", "one"]);
+
+    let busy = refused(db, [b"RESTORE".as_slice(), b"two", b"0", &dump]);
+    assert_eq!(busy, "BUSYKEY Target key name already exists.");
+    assert_eq!(ask::<Vec<u64>, _>(db, ["CARD.GET", "two", CARD]), [8, 2]);
+
+    let () = ask(db, [b"RESTORE".as_slice(), b"two", b"100000", &dump, b"REPLACE"]);
+    assert_eq!(ask::<Vec<u64>, _>(db, ["CARD.GET", "two", CARD]), [7, 1]);
+    assert!((1..=100_000).contains(&ask::<i64, _>(db, ["PTTL", "two"])));
+    assert_eq!(ask::<i64, _>(db, ["PTTL", "one"]), -1);
+}
+
+#[test]
+fn a_copy_is_equal_and_independent() {
+    let server = Server::start();
+    let db = &mut server.connect();
+    let whole = make_every_kind(db);
+    let before = see_every_kind(db);
+    for key in KINDS {
+        assert_eq!(ask::<i64, _>(db, ["COPY", key, "copy"]), 1);
+        assert_eq!(see(db, "copy"), before[key], "{key}");
+        let _: i64 = ask(db, ["DEL", "copy"]);
+    }
+
+    assert_eq!(ask::<i64, _>(db, ["COPY", "loaded", "copy", "DB", "1"]), 1);
+    let other = &mut server.connect();
+    let () = ask(other, ["SELECT", "1"]);
+    let gone = String::from_utf8(cards(other, "copy")[0].0.clone()).unwrap();
+    assert_eq!(ask::<i64, _>(other, ["CARD.SET", "copy", CARD, "9", "2"]), 1);
+    assert_eq!(ask::<i64, _>(other, ["CARD.DEL", "copy", &gone]), 1);
+    assert_eq!(see(db, "loaded"), before["loaded"], "the original changed with its copy");
+
+    let copied = cards(other, "copy");
+    assert_eq!(ask::<i64, _>(db, ["DEL", "loaded"]), 1);
+    assert!(cards(other, "copy") == copied, "the copy changed with the original");
+
+    // A copy of a staged table goes on by itself.
+    assert_eq!(ask::<i64, _>(db, ["COPY", "half", "other half"]), 1);
+    finish_half(db, &whole);
+    assert_eq!(see(db, "other half"), before["half"]);
+}
+
+#[test]
+fn a_table_is_renamed_moved_and_swapped_like_any_key() {
+    let server = Server::start();
+    let db = &mut server.connect();
+    make_every_kind(db);
+    let before = see_every_kind(db);
+    let other = &mut server.connect();
+    let () = ask(other, ["SELECT", "1"]);
+
+    for key in KINDS {
+        let () = ask(db, ["RENAME", key, "renamed"]);
+        assert_eq!(see(db, "renamed"), before[key], "{key}");
+        let () = ask(db, ["RENAME", "renamed", key]);
+        assert_eq!(ask::<i64, _>(db, ["MOVE", key, "1"]), 1);
+        assert_eq!(ask::<i64, _>(db, ["EXISTS", key]), 0);
+    }
+    assert_same(&see_every_kind(other), &before);
+    let () = ask(other, ["SWAPDB", "0", "1"]);
+    assert_same(&see_every_kind(db), &before);
+    assert_eq!(ask::<i64, _>(other, ["DBSIZE"]), 0);
+}
+
+#[test]
+fn every_kind_of_table_migrates_to_another_server() {
+    let (from, to) = (Server::start(), Server::with_port(&[]));
+    let (db, there) = (&mut from.connect(), &mut to.connect());
+    let whole = make_every_kind(db);
+    let before = see_every_kind(db);
+    let _: i64 = ask(there, ["CARD.SET", "cards", CARD, "7", "1"]);
+    let port = to.port().to_string();
+    let migrate = ["MIGRATE", "127.0.0.1", &port, "", "0", "10000"];
+
+    let busy = refused(db, migrate.iter().chain(&["KEYS", "cards"]));
+    assert!(busy.contains("BUSYKEY"), "{busy}");
+    let () = ask(db, migrate.iter().chain(&["COPY", "REPLACE", "KEYS"]).chain(&KINDS));
+    assert_same(&see_every_kind(db), &before);
+    let () = ask(db, migrate.iter().chain(&["REPLACE", "KEYS"]).chain(&KINDS));
+    assert_eq!(ask::<i64, _>(db, ["DBSIZE"]), 0);
+
+    let mut arrived = see_every_kind(there);
+    for (key, seen) in &mut arrived {
+        // MIGRATE sends what is left of the time, and the other server adds it to its own.
+        let off = (seen.expires_at - before[key].expires_at).abs();
+        assert!(off < 5_000, "{key} expires {off} ms off");
+        seen.expires_at = before[key].expires_at;
+    }
+    assert_same(&arrived, &before);
+    finish_half(there, &whole);
+}
+
+#[test]
+fn a_table_expires_unless_it_is_told_to_stay() {
+    let server = Server::start();
+    let db = &mut server.connect();
+    for key in ["gone", "stays"] {
+        let _: i64 = ask(db, ["CARD.SET", key, CARD, "7", "1"]);
+        assert_eq!(ask::<i64, _>(db, ["EXPIRE", key, "100"]), 1);
+    }
+    // A write does not end the time to live.
+    let _: i64 = ask(db, ["CARD.SET", "gone", "1", "7", "1"]);
+    assert!((1..=100).contains(&ask::<i64, _>(db, ["TTL", "gone"])));
+    assert_eq!(ask::<i64, _>(db, ["PERSIST", "stays"]), 1);
+    assert_eq!(ask::<i64, _>(db, ["TTL", "stays"]), -1);
+
+    assert_eq!(ask::<i64, _>(db, ["PEXPIRE", "gone", "1"]), 1);
+    wait_for(5, "the table to expire", || ask::<i64, _>(db, ["DBSIZE"]) == 1);
+    assert_eq!(ask::<Option<Vec<u64>>, _>(db, ["CARD.GET", "gone", CARD]), None);
+    assert_eq!(refused(db, ["CARD.INFO", "gone"]), "ERR no such table");
+    assert_eq!(ask::<Vec<u64>, _>(db, ["CARD.GET", "stays", CARD]), [7, 1]);
+}
+
+#[test]
+fn a_list_put_in_the_place_of_another_does_not_expire_with_it() {
+    let server = Server::start();
+    let db = &mut server.connect();
+    let _: i64 = ask(db, ["CARD.SET", "list", CARD, "7", "1"]);
+    let _: i64 = ask(db, ["EXPIRE", "list", "100"]);
+    stage(db, "new", &build(10, 5), PIECE_BYTES);
+    let () = ask(db, ["CARD.COMMIT", "new", "list"]);
+    assert_eq!(ask::<i64, _>(db, ["TTL", "list"]), -1);
+    assert_eq!(ask::<i64, _>(db, ["CARD.LEN", "list"]), 10);
+}
+
+#[test]
+fn redis_describes_every_kind_of_table() {
+    let server = Server::with(&["--enable-debug-command", "yes", "--maxmemory-policy", "allkeys-lfu"]);
+    let db = &mut server.connect();
+    make_every_kind(db);
+    for key in KINDS {
+        assert_eq!(ask::<String, _>(db, ["TYPE", key]), "cardtable");
+        assert_eq!(ask::<String, _>(db, ["OBJECT", "ENCODING", key]), "raw");
+        assert_eq!(ask::<i64, _>(db, ["OBJECT", "REFCOUNT", key]), 1);
+        assert!(ask::<i64, _>(db, ["OBJECT", "FREQ", key]) > 0);
+        let object: String = ask(db, ["DEBUG", "OBJECT", key]);
+        assert!(object.contains("encoding:raw serializedlength:"), "{object}");
+        assert!(ask::<i64, _>(db, ["MEMORY", "USAGE", key, "SAMPLES", "0"]) > 0);
+    }
+    let () = ask(db, ["CONFIG", "SET", "maxmemory-policy", "allkeys-lru"]);
+    // Asking for a card counts as use.
+    let _: Option<Vec<u64>> = ask(db, ["CARD.GET", "cards", CARD]);
+    assert!((0..60).contains(&ask::<i64, _>(db, ["OBJECT", "IDLETIME", "cards"])));
+    let _: i64 = ask(db, ["SADD", "a set", "member"]);
+    let (_, mut keys): (String, Vec<String>) = ask(db, ["SCAN", "0", "TYPE", "cardtable", "COUNT", "1000"]);
+    keys.sort();
+    let mut kinds = KINDS.map(String::from);
+    kinds.sort();
+    assert_eq!(keys, kinds);
+}
+
+#[test]
+fn equal_tables_have_equal_debug_digests_however_they_came_about() {
+    let server = Server::with(&["--enable-debug-command", "yes"]);
+    let db = &mut server.connect();
+    let table = build(3_000, 5);
+    let mut records = cards_of(&table);
+    stage(db, "loaded", &table, PIECE_BYTES);
+    let () = ask(db, ["CARD.COMMIT", "loaded", "loaded", "VERSION", "1", "SOURCE", "f", "ROWS", "3000"]);
+
+    set_all(db, "ascending", &records);
+    fastrand::Rng::with_seed(6).shuffle(&mut records);
+    set_all(db, "shuffled", &records);
+    // With a card and values that are not there in the end.
+    let (id, values) = &records[0];
+    let () = ask(db, ["CARD.CREATE", "changed"]);
+    set_all(db, "changed", &[(b"not a number".to_vec(), vec![1, 1]), (id.clone(), vec![10 - values[0], 1])]);
+    set_all(db, "changed", &records);
+    assert_eq!(ask::<i64, _>(db, ["CARD.DEL", "changed", "not a number"]), 1);
+    let dump: Vec<u8> = ask(db, ["DUMP", "shuffled"]);
+    let () = ask(db, [b"RESTORE".as_slice(), b"restored", b"0", &dump]);
+    let _: i64 = ask(db, ["COPY", "changed", "copied"]);
+
+    let equal = ["loaded", "ascending", "shuffled", "changed", "restored", "copied"];
+    let digests: Vec<String> = ask(db, ["DEBUG", "DIGEST-VALUE"].iter().chain(&equal));
+    assert_eq!(digests, vec![digests[0].clone(); equal.len()]);
+
+    // Another value, one card less, another schema: another digest.
+    let _: i64 = ask(db, ["COPY", "loaded", "value"]);
+    set_all(db, "value", &[(id.clone(), vec![(values[0] + 1) % 11, values[1]])]);
+    let _: i64 = ask(db, ["COPY", "loaded", "fewer"]);
+    let _: i64 = ask(db, [b"CARD.DEL".as_slice(), b"fewer", id]);
+    let () = ask(db, ["CARD.CREATE", "schema", "FIELD", "kind", "0", "10", "FIELD", "status", "1", "2"]);
+    set_all(db, "schema", &records);
+    let others: Vec<String> = ask(db, ["DEBUG", "DIGEST-VALUE", "loaded", "value", "fewer", "schema"]);
+    let different: std::collections::BTreeSet<_> = others.iter().collect();
+    assert_eq!(different.len(), 4, "{others:?}");
+}
+
+#[test]
+fn every_kind_of_table_survives_a_reload_in_place() {
+    let server = Server::with(&["--enable-debug-command", "yes", "--appendonly", "yes"]);
+    let db = &mut server.connect();
+    let whole = make_every_kind(db);
+    let (before, digest) = (see_every_kind(db), ask::<String, _>(db, ["DEBUG", "DIGEST"]));
+    for reload in ["RELOAD", "LOADAOF", "RELOAD"] {
+        let () = ask(db, ["DEBUG", reload]);
+        assert_same(&see_every_kind(db), &before);
+        assert_eq!(ask::<String, _>(db, ["DEBUG", "DIGEST"]), digest);
+    }
+    finish_half(db, &whole);
+}
+
+fn set_all(db: &mut Connection, key: &str, cards: &[Card]) {
+    let mut set = redis::cmd("CARD.MSET");
+    set.arg(key);
+    for (id, values) in cards {
+        set.arg(id);
+        values.iter().for_each(|value| {
+            set.arg(value.to_string());
+        });
+    }
+    let _: i64 = set.query(db).expect("the cards are set");
+}
+
+/// The tables that [`make_every_kind`] makes.
+const KINDS: [&str; 8] = ["cards", "wide", "created", "emptied", "loaded", "versioned", "unnamed", "half"];
+
+/// What "half" has got of the table that it will be, and what it gets at a time.
+const PIECE_BYTES: usize = 20 << 10;
+
+/// Ids of every class, and what may be between classes.
+fn ids_of_every_class() -> Vec<Vec<u8>> {
+    let numbers = ["7", "007", "44015186100181001473", "99999999999999999999999999999999999999"];
+    let hex = ["beef", "BEEF", "0123456789abcdef0123456789abcdef", "FFFFFFFFFFFFFFFFFFFFFFFFFFFFFFFF"];
+    let uuids = ["123e4567-e89b-12d3-a456-426614174000", "123E4567-E89B-12D3-A456-426614174000"];
+    let texts = ["0x7", "7 ", "cookie-1", "cookie-2", "é"];
+    let mut ids: Vec<Vec<u8>> = [&numbers[..], &hex, &uuids, &texts].concat().iter().map(|id| (*id).into()).collect();
+    ids.extend([b"\0\r\n\xff".to_vec(), vec![b'x'; 4096]]);
+    ids
+}
+
+/// Makes one table of every kind, and returns the one that "half" has a part of.
+fn make_every_kind(db: &mut Connection) -> Table {
+    let mut many = redis::cmd("CARD.MSET");
+    many.arg("cards");
+    for (at, id) in random_ids(1).take(3_000).enumerate() {
+        many.arg(id).arg(at % 11).arg(1 + at % 2);
+    }
+    assert_eq!(many.query::<i64>(db).unwrap(), 3_000);
+    let _: i64 = ask(db, ["PEXPIREAT", "cards", "4102444800000"]);
+
+    let highest = 1u128 << 100;
+    let () = ask(db, ["CARD.CREATE", "wide", "FIELD", "level", "3", "6", "FIELD", "serial", "1", &highest.to_string()]);
+    let serials = [1, i64::MAX as u128, 1 << 63, u64::MAX as u128, 1 << 64, highest];
+    for (at, id) in ids_of_every_class().iter().enumerate() {
+        let (level, serial) = (3 + at % 4, serials[at % serials.len()]);
+        let (level, serial) = (level.to_string(), serial.to_string());
+        let _: i64 = ask(db, [b"CARD.SET", b"wide".as_slice(), id, level.as_bytes(), serial.as_bytes()]);
+    }
+
+    let () = ask(db, ["CARD.CREATE", "created", "FIELD", "level", "3", "6"]);
+    let _: i64 = ask(db, ["CARD.SET", "emptied", "44015186100181001473", "7", "1"]);
+    let _: i64 = ask(db, ["CARD.DEL", "emptied", "44015186100181001473"]);
+
+    stage(db, "loading", &build(6_000, 2), PIECE_BYTES);
+    let load = ["AT", "1501718400999", "VERSION", "201708031", "SOURCE", "a list\0.txt", "ROWS", "6001"];
+    let () = ask(db, ["CARD.COMMIT", "loading", "loaded"].iter().chain(&load));
+    stage(db, "versioned", &build(10, 3), PIECE_BYTES);
+    let () = ask(db, ["CARD.COMMIT", "versioned", "versioned", "AT", "1501718400999", "VERSION", "0"]);
+    stage(db, "unnamed", &build(10, 3), PIECE_BYTES);
+    let () = ask(db, ["CARD.COMMIT", "unnamed", "unnamed", "AT", "1501718400999"]);
+
+    let whole = build(6_000, 4);
+    let pieces: Vec<_> = whole.frames(PIECE_BYTES).collect();
+    assert_eq!(pieces.len(), 2);
+    let () = ask(db, [b"CARD.STAGE".as_slice(), b"half", b"BEGIN", &whole.header_bytes()]);
+    let () = ask(db, [b"CARD.STAGE".as_slice(), b"half", b"FRAMES", &pieces[0]]);
+    let _: i64 = ask(db, ["PEXPIREAT", "half", "4102444800000"]);
+    whole
+}
+
+/// Sends "half" the rest, commits it, and compares it with what it should be.
+fn finish_half(db: &mut Connection, whole: &Table) {
+    assert_eq!(refused(db, ["CARD.LEN", "half"]), "ERR the table is staged and not committed yet");
+    let missing = "ERR the table is incomplete: it has ";
+    assert!(refused(db, ["CARD.COMMIT", "half", "half"]).starts_with(missing));
+    let rest = whole.frames(PIECE_BYTES).nth(1).expect("a second piece");
+    let () = ask(db, [b"CARD.STAGE".as_slice(), b"half", b"FRAMES", &rest]);
+    let () = ask(db, ["CARD.COMMIT", "half", "done"]);
+    assert!(cards(db, "done") == cards_of(whole), "the committed table is another");
+    assert_eq!(ask::<i64, _>(db, ["EXISTS", "half"]), 0);
+}
+
+/// A table as its clients see it: everything but how much memory it takes.
+#[derive(Debug, PartialEq)]
+struct Seen {
+    info: BTreeMap<String, Value>,
+    expires_at: i64,
+    /// None while it is staged.
+    cards: Option<Vec<Card>>,
+}
+
+type Card = (Vec<u8>, Vec<u128>);
+
+fn see(db: &mut Connection, key: &str) -> Seen {
+    let mut info: BTreeMap<String, Value> = ask(db, ["CARD.INFO", key, "DIGEST"]);
+    info.retain(|name, _| !["memory_bytes", "bytes_per_record", "classes"].contains(&name.as_str()));
+    let is_staged = try_ask::<i64, _>(db, ["CARD.LEN", key]).is_err();
+    let cards = (!is_staged).then(|| cards(db, key));
+    Seen { info, expires_at: ask(db, ["PEXPIRETIME", key]), cards }
+}
+
+fn see_every_kind(db: &mut Connection) -> BTreeMap<&'static str, Seen> {
+    KINDS.map(|key| (key, see(db, key))).into()
+}
+
+fn dumps(db: &mut Connection) -> [Vec<u8>; KINDS.len()] {
+    KINDS.map(|key| ask(db, ["DUMP", key]))
+}
+
+#[track_caller]
+fn assert_same(now: &BTreeMap<&str, Seen>, before: &BTreeMap<&str, Seen>) {
+    for (key, seen) in before {
+        assert_eq!(now[key].info, seen.info, "{key}");
+        assert_eq!(now[key].expires_at, seen.expires_at, "{key}");
+        assert!(now[key].cards == seen.cards, "{key} has other cards");
+    }
+}
+
+fn cards(db: &mut Connection, key: &str) -> Vec<Card> {
+    let (mut cards, mut cursor) = (Vec::new(), b"0".to_vec());
+    loop {
+        let scan = [b"CARD.SCAN", key.as_bytes(), &cursor, b"COUNT", b"10000"];
+        let (next, some): (Vec<u8>, Vec<Vec<Value>>) = ask(db, scan);
+        cards.extend(some.into_iter().map(|mut card| {
+            let values = card.split_off(1).into_iter().map(|value| redis::from_redis_value(value).expect("a number"));
+            let values = values.collect();
+            (redis::from_redis_value(card.remove(0)).expect("an id"), values)
+        }));
+        if next == b"0" {
+            return cards;
+        }
+        cursor = next;
+    }
+}
+
+fn cards_of(table: &Table) -> Vec<Card> {
+    table.iter().map(|(id, symbol)| (id.to_bytes(), table.schema().unpack(symbol))).collect()
+}
+
+/// Cards of 31 networks, 16 random digits each.
+fn random_ids(seed: u64) -> impl Iterator<Item = String> + Send {
+    let mut random = fastrand::Rng::with_seed(seed);
+    std::iter::repeat_with(move || format!("{}{:016}", 1101 + 100 * random.u64(..31), random.u64(..10u64.pow(16))))
+}
+
+/// A table of so many random cards.
+fn build(count: usize, seed: u64) -> Table {
+    let schema = Schema::default();
+    let ids: Vec<String> = random_ids(seed).take(count).collect();
+    let record = |(at, id)| (Id::parse(str::as_bytes(id)).expect("an id"), at as u128 % 22);
+    let records = ids.iter().map(String::as_str).enumerate().map(record);
+    Builder::new(schema).table_from_records(records).expect("it builds").result
+}
+
+fn stage(db: &mut Connection, key: &str, table: &Table, bytes: usize) {
+    let () = ask(db, [b"CARD.STAGE", key.as_bytes(), b"BEGIN", &table.header_bytes()]);
+    for frames in table.frames(bytes) {
+        let () = ask(db, [b"CARD.STAGE", key.as_bytes(), b"FRAMES", &frames]);
+    }
+}

@@ -1,0 +1,443 @@
+//! RDB files: every kind of table comes back whole, and a file that is damaged or too new is refused.
+
+mod common;
+
+use std::collections::BTreeMap;
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::{fs, thread};
+
+use card_table::{Builder, Id, Schema, Table};
+use common::{Server, ask, refused, try_ask, wait_for};
+use redis::{Connection, Value};
+
+#[test]
+fn every_kind_of_table_comes_back_from_a_saved_file() {
+    let mut server = Server::start();
+    let db = &mut server.connect();
+    make_every_kind(db);
+    let (before, dumps_before) = (see_every_kind(db), dumps(db));
+    let () = ask(db, ["SAVE"]);
+    // Not in the file, so that it is the file they come back from.
+    let _: i64 = ask(db, ["CARD.SET", "cards", "1", "1", "1"]);
+
+    server.kill();
+    server.start_again();
+
+    let db = &mut server.connect();
+    assert_same(&see_every_kind(db), &before);
+    // Also what no command tells, such as when a table became ready: it is saved again as it was.
+    assert!(dumps(db) == dumps_before, "a table is saved otherwise than before");
+
+    let told = |key: &str, field: &str| before[key].info[field].clone();
+    assert_eq!(["created", "emptied", "half", "loaded"].map(|key| told(key, "ready")), [0, 1, 0, 1].map(Value::Int));
+    assert_eq!([told("loaded", "version"), told("loaded", "loaded_at")], [201708031, 1501718400].map(Value::Int));
+    assert_eq!(told("loaded", "source"), Value::BulkString(b"a list\0.txt".to_vec()));
+    assert_eq!(before["wide"].cards.as_ref().unwrap().len(), ids_of_every_class().len());
+}
+
+#[test]
+fn a_table_of_several_megabytes_comes_back() {
+    // More than the reader takes at a time, which is 8 MB.
+    let table = build(1_800_000, 9);
+    let mut server = Server::start();
+    let db = &mut server.connect();
+    stage(db, "large", &table, 1 << 20);
+    let () = ask(db, ["CARD.COMMIT", "large", "large", "AT", "1000"]);
+    let () = ask(db, ["SAVE"]);
+    assert!(fs::metadata(server.directory().join("dump.rdb")).unwrap().len() > 8 << 20);
+
+    server.kill();
+    server.start_again();
+
+    let db = &mut server.connect();
+    assert_eq!(see_digest(db, "large"), format!("{:032x}", table.digest()));
+    let mut get = redis::cmd("CARD.MGET");
+    get.arg("large");
+    let sample: Vec<_> = cards_of(&table).into_iter().step_by(1_000).collect();
+    sample.iter().for_each(|(id, _)| {
+        get.arg(id);
+    });
+    let values: Vec<Vec<u128>> = get.query(db).unwrap();
+    assert_eq!(values, sample.into_iter().map(|(_, values)| values).collect::<Vec<_>>());
+}
+
+#[test]
+fn an_orderly_end_saves_every_kind_of_table() {
+    let mut server = Server::with(&["--save", "3600 1"]);
+    let db = &mut server.connect();
+    make_every_kind(db);
+    let before = see_every_kind(db);
+
+    server.stop();
+    server.start_again();
+
+    assert_same(&see_every_kind(&mut server.connect()), &before);
+}
+
+#[test]
+fn a_staged_table_can_be_continued_and_committed_after_a_restart() {
+    let mut server = Server::start();
+    let db = &mut server.connect();
+    let whole = make_every_kind(db);
+    let () = ask(db, ["SAVE"]);
+
+    server.kill();
+    server.start_again();
+
+    finish_half(&mut server.connect(), &whole);
+}
+
+#[test]
+fn a_list_still_says_since_when_it_has_been_in_effect() {
+    let mut server = Server::with(&["--card.darkver", "effective", "--card.timezone", "+00:00"]);
+    let db = &mut server.connect();
+    make_every_kind(db);
+    let () = ask(db, ["SAVE"]);
+
+    server.kill();
+    server.start_again();
+
+    let db = &mut server.connect();
+    let id = String::from_utf8(cards(db, "unnamed")[0].0.clone()).unwrap();
+    let query = format!("cardid={id}&cmdtype=blacklistquery");
+    let answer: String = ask(db, ["CARD.QUERY", "unnamed", &query]);
+    assert!(answer.contains(r#""darkver0":"2017-08-03 00:00:00""#), "{answer}");
+}
+
+#[test]
+fn a_snapshot_taken_while_cards_are_written_is_of_one_moment() {
+    const CARDS: u64 = 2_000;
+    // Saving a key takes half a second, so that there is writing meanwhile.
+    let mut server = Server::with(&["--rdb-key-save-delay", "500000"]);
+    let db = &mut server.connect();
+    let () = ask(db, ["CARD.CREATE", "t", "FIELD", "step", "0", "99999999"]);
+    let ids: Vec<String> = random_ids(5).take(CARDS as usize).collect();
+    let (written, enough) = (AtomicU64::new(0), AtomicBool::new(false));
+    let steps_written = || written.load(Ordering::SeqCst);
+
+    // Step n writes n to card n modulo CARDS: all cards together tell exactly which steps a snapshot has.
+    let (least, most) = thread::scope(|scope| {
+        let mut writer = server.connect();
+        let (ids, written, enough) = (&ids, &written, &enough);
+        let _end = EndOnDrop(enough);
+        scope.spawn(move || {
+            for step in 0.. {
+                let id = &ids[(step % CARDS) as usize];
+                let _: i64 = ask(&mut writer, ["CARD.SET", "t", id, &step.to_string()]);
+                written.store(step + 1, Ordering::SeqCst);
+                if enough.load(Ordering::SeqCst) {
+                    break;
+                }
+            }
+        });
+        wait_for(20, "two rounds of writing", || steps_written() > 2 * CARDS);
+        let least = steps_written();
+        let _: String = ask(db, ["BGSAVE"]);
+        // One more step may have been carried out and not be acknowledged yet.
+        let most = steps_written() + 1;
+        wait_for(20, "the snapshot", || figure(db, "persistence", "rdb_bgsave_in_progress") == "0");
+        (least, most)
+    });
+    assert_eq!(figure(db, "persistence", "rdb_last_bgsave_status"), "ok");
+    assert!(steps_written() > most, "nothing was written during the snapshot");
+
+    server.kill();
+    server.start_again();
+
+    let saved: BTreeMap<Vec<u8>, Vec<u128>> = cards(&mut server.connect(), "t").into_iter().collect();
+    assert_eq!(saved.len() as u64, CARDS);
+    let last = *saved.values().flatten().max().expect("there are cards") as u64;
+    assert!((least..=most).contains(&(last + 1)), "steps 0 to {last} are saved, of {least} to {most}");
+    for (at, id) in (0..CARDS).zip(&ids) {
+        let step = last - (last - at) % CARDS;
+        assert_eq!(saved[id.as_bytes()], [u128::from(step)], "card {at} when step {last} was the last");
+    }
+}
+
+#[test]
+fn a_truncated_file_is_refused() {
+    let (mut server, file) = saved_table(&[]);
+    let value = find(&file, b"CARDTABLE");
+    // In the header, in the blocks, before and in the checksum. Not between two parts of the value: what Redis 7.0 then
+    // logs is the same, but it does not end, because its own check of the file waits for a next part for ever.
+    for len in [value + 5, value + 40, value + (file.len() - value) / 2, file.len() - 8, file.len() - 1] {
+        fs::write(server.directory().join("dump.rdb"), &file[..len]).unwrap();
+        let log = start(&mut server).expect_err("the server refuses the file");
+        assert!(log.contains("Unexpected EOF reading RDB file"), "{len} bytes: {log}");
+    }
+    fs::write(server.directory().join("dump.rdb"), &file).unwrap();
+    start(&mut server).expect("the whole file is good");
+}
+
+#[test]
+fn a_flipped_bit_is_found_by_the_checksum_or_before() {
+    let (mut server, file) = saved_table(&[]);
+    let mut random = fastrand::Rng::with_seed(7);
+    for _ in 0..20 {
+        let bit = a_bit_of_the_table(&file, &mut random);
+        fs::write(server.directory().join("dump.rdb"), flipped(&file, bit)).unwrap();
+        let log = start(&mut server).expect_err("the server refuses the file");
+        let is_clear = log.contains("a card table cannot be read: ") || log.contains("Wrong RDB checksum");
+        assert!(is_clear, "bit {bit}: {log}");
+    }
+}
+
+#[test]
+fn a_flipped_bit_is_found_without_a_checksum_unless_it_means_nothing() {
+    let (mut server, file) = saved_table(&["--rdbchecksum", "no"]);
+    start(&mut server).expect("the file is good");
+    let before = see(&mut server.connect(), "cards");
+    server.kill();
+    let mut random = fastrand::Rng::with_seed(8);
+    let mut refusals = 0;
+    for _ in 0..40 {
+        let bit = a_bit_of_the_table(&file, &mut random);
+        fs::write(server.directory().join("dump.rdb"), flipped(&file, bit)).unwrap();
+        if let Err(log) = start(&mut server) {
+            assert!(log.contains("a card table cannot be read: "), "bit {bit}: {log}");
+            refusals += 1;
+        } else {
+            assert_eq!(see(&mut server.connect(), "cards"), before, "bit {bit}");
+            server.kill();
+        }
+    }
+    assert!(refusals > 30, "only {refusals} of 40 flipped bits were found");
+}
+
+#[test]
+fn a_newer_encoding_is_refused_with_a_clear_line() {
+    let mut server = Server::with(&["--rdbchecksum", "no"]);
+    let db = &mut server.connect();
+    let _: i64 = ask(db, ["CARD.SET", "cards", "44015186100181001473", "7", "1"]);
+    let dump: Vec<u8> = ask(db, ["DUMP", "cards"]);
+    let () = ask(db, ["SAVE"]);
+    server.kill();
+
+    // A value begins with two bytes of type and length, then a 64-bit number: nine letters of 6 bits and the encoding's
+    // version in 10. In a file the key is between the first two.
+    let mut file = fs::read(server.directory().join("dump.rdb")).unwrap();
+    let version = find(&file, &dump[1..10]) + 8;
+    assert_eq!(file[version], 1, "the encoding has another version: adapt this test");
+    file[version] = 2;
+    fs::write(server.directory().join("dump.rdb"), file).unwrap();
+
+    let log = start(&mut server).expect_err("the server refuses the file");
+    let line = "a card table cannot be read: it has version 2 of the encoding, and this module reads version 1";
+    assert!(log.contains(line), "{log}");
+}
+
+/// Tells a thread to end, also when a test fails: it would be waited for.
+struct EndOnDrop<'a>(&'a AtomicBool);
+
+impl Drop for EndOnDrop<'_> {
+    fn drop(&mut self) {
+        self.0.store(true, Ordering::SeqCst);
+    }
+}
+
+/// A server that runs no more, and the file in which it has saved the table "cards".
+fn saved_table(arguments: &[&str]) -> (Server, Vec<u8>) {
+    // Uncompressed, so that a test knows what it damages.
+    let mut server = Server::with(&[arguments, &["--rdbcompression", "no"]].concat());
+    let db = &mut server.connect();
+    stage(db, "cards", &saved(), PIECE_BYTES);
+    let () = ask(db, ["CARD.COMMIT", "cards", "cards", "AT", "1000", "SOURCE", "list.txt", "ROWS", "3000"]);
+    let () = ask(db, ["SAVE"]);
+    server.kill();
+    let file = fs::read(server.directory().join("dump.rdb")).unwrap();
+    (server, file)
+}
+
+/// Starts a server that may end at once; then returns what it has logged.
+fn start(server: &mut Server) -> Result<(), String> {
+    let logged_before = server.log().len();
+    catch_unwind(AssertUnwindSafe(|| server.start_again())).map_err(|_| {
+        assert!(!server.is_alive(), "the server neither answers nor ends");
+        server.log().split_off(logged_before)
+    })
+}
+
+fn find(file: &[u8], part: &[u8]) -> usize {
+    file.windows(part.len()).position(|window| window == part).expect("the file has it")
+}
+
+/// A bit of the table's header or blocks. Bits between them are Redis's own: its check of a file that has lost them may not
+/// end, see above. What becomes of them in a payload is in corrupt_payloads.rs.
+fn a_bit_of_the_table(file: &[u8], random: &mut fastrand::Rng) -> usize {
+    let table = saved();
+    let frames: Vec<u8> = table.frames(1 << 20).flatten().collect();
+    let parts = [table.header_bytes(), frames];
+    let part = &parts[usize::from(random.u8(..) >= 32)];
+    8 * find(file, part) + random.usize(..8 * part.len())
+}
+
+/// The table that [`saved_table`] saves.
+fn saved() -> Table {
+    build(3_000, 6)
+}
+
+fn flipped(file: &[u8], bit: usize) -> Vec<u8> {
+    let mut file = file.to_vec();
+    file[bit / 8] ^= 1 << (bit % 8);
+    file
+}
+
+fn see_digest(db: &mut Connection, key: &str) -> String {
+    let info: BTreeMap<String, Value> = ask(db, ["CARD.INFO", key, "DIGEST"]);
+    redis::from_redis_value(info["digest"].clone()).expect("a text")
+}
+
+fn figure(db: &mut Connection, section: &str, name: &str) -> String {
+    let info: String = ask(db, ["INFO", section]);
+    let mut lines = info.lines().filter_map(|line| line.split_once(':'));
+    lines.find(|(field, _)| *field == name).expect("INFO has it").1.into()
+}
+
+/// The tables that [`make_every_kind`] makes.
+const KINDS: [&str; 8] = ["cards", "wide", "created", "emptied", "loaded", "versioned", "unnamed", "half"];
+
+/// What "half" has got of the table that it will be, and what it gets at a time.
+const PIECE_BYTES: usize = 20 << 10;
+
+/// Ids of every class, and what may be between classes.
+fn ids_of_every_class() -> Vec<Vec<u8>> {
+    let numbers = ["7", "007", "44015186100181001473", "99999999999999999999999999999999999999"];
+    let hex = ["beef", "BEEF", "0123456789abcdef0123456789abcdef", "FFFFFFFFFFFFFFFFFFFFFFFFFFFFFFFF"];
+    let uuids = ["123e4567-e89b-12d3-a456-426614174000", "123E4567-E89B-12D3-A456-426614174000"];
+    let texts = ["0x7", "7 ", "cookie-1", "cookie-2", "é"];
+    let mut ids: Vec<Vec<u8>> = [&numbers[..], &hex, &uuids, &texts].concat().iter().map(|id| (*id).into()).collect();
+    ids.extend([b"\0\r\n\xff".to_vec(), vec![b'x'; 4096]]);
+    ids
+}
+
+/// Makes one table of every kind, and returns the one that "half" has a part of.
+fn make_every_kind(db: &mut Connection) -> Table {
+    let mut many = redis::cmd("CARD.MSET");
+    many.arg("cards");
+    for (at, id) in random_ids(1).take(3_000).enumerate() {
+        many.arg(id).arg(at % 11).arg(1 + at % 2);
+    }
+    assert_eq!(many.query::<i64>(db).unwrap(), 3_000);
+    let _: i64 = ask(db, ["PEXPIREAT", "cards", "4102444800000"]);
+
+    let highest = 1u128 << 100;
+    let () = ask(db, ["CARD.CREATE", "wide", "FIELD", "level", "3", "6", "FIELD", "serial", "1", &highest.to_string()]);
+    let serials = [1, i64::MAX as u128, 1 << 63, u64::MAX as u128, 1 << 64, highest];
+    for (at, id) in ids_of_every_class().iter().enumerate() {
+        let (level, serial) = (3 + at % 4, serials[at % serials.len()]);
+        let (level, serial) = (level.to_string(), serial.to_string());
+        let _: i64 = ask(db, [b"CARD.SET", b"wide".as_slice(), id, level.as_bytes(), serial.as_bytes()]);
+    }
+
+    let () = ask(db, ["CARD.CREATE", "created", "FIELD", "level", "3", "6"]);
+    let _: i64 = ask(db, ["CARD.SET", "emptied", "44015186100181001473", "7", "1"]);
+    let _: i64 = ask(db, ["CARD.DEL", "emptied", "44015186100181001473"]);
+
+    stage(db, "loading", &build(6_000, 2), PIECE_BYTES);
+    let load = ["AT", "1501718400999", "VERSION", "201708031", "SOURCE", "a list\0.txt", "ROWS", "6001"];
+    let () = ask(db, ["CARD.COMMIT", "loading", "loaded"].iter().chain(&load));
+    stage(db, "versioned", &build(10, 3), PIECE_BYTES);
+    let () = ask(db, ["CARD.COMMIT", "versioned", "versioned", "AT", "1501718400999", "VERSION", "0"]);
+    stage(db, "unnamed", &build(10, 3), PIECE_BYTES);
+    let () = ask(db, ["CARD.COMMIT", "unnamed", "unnamed", "AT", "1501718400999"]);
+
+    let whole = build(6_000, 4);
+    let pieces: Vec<_> = whole.frames(PIECE_BYTES).collect();
+    assert_eq!(pieces.len(), 2);
+    let () = ask(db, [b"CARD.STAGE".as_slice(), b"half", b"BEGIN", &whole.header_bytes()]);
+    let () = ask(db, [b"CARD.STAGE".as_slice(), b"half", b"FRAMES", &pieces[0]]);
+    let _: i64 = ask(db, ["PEXPIREAT", "half", "4102444800000"]);
+    whole
+}
+
+/// Sends "half" the rest, commits it, and compares it with what it should be.
+fn finish_half(db: &mut Connection, whole: &Table) {
+    assert_eq!(refused(db, ["CARD.LEN", "half"]), "ERR the table is staged and not committed yet");
+    let missing = "ERR corrupt table: it does not hold that there are as many records as the header says";
+    assert_eq!(refused(db, ["CARD.COMMIT", "half", "half"]), missing);
+    let rest = whole.frames(PIECE_BYTES).nth(1).expect("a second piece");
+    let () = ask(db, [b"CARD.STAGE".as_slice(), b"half", b"FRAMES", &rest]);
+    let () = ask(db, ["CARD.COMMIT", "half", "done"]);
+    assert!(cards(db, "done") == cards_of(whole), "the committed table is another");
+    assert_eq!(ask::<i64, _>(db, ["EXISTS", "half"]), 0);
+}
+
+/// A table as its clients see it: everything but how much memory it takes.
+#[derive(Debug, PartialEq)]
+struct Seen {
+    info: BTreeMap<String, Value>,
+    expires_at: i64,
+    /// None while it is staged.
+    cards: Option<Vec<Card>>,
+}
+
+type Card = (Vec<u8>, Vec<u128>);
+
+fn see(db: &mut Connection, key: &str) -> Seen {
+    let mut info: BTreeMap<String, Value> = ask(db, ["CARD.INFO", key, "DIGEST"]);
+    info.retain(|name, _| !["memory_bytes", "bytes_per_record", "classes"].contains(&name.as_str()));
+    let is_staged = try_ask::<i64, _>(db, ["CARD.LEN", key]).is_err();
+    let cards = (!is_staged).then(|| cards(db, key));
+    Seen { info, expires_at: ask(db, ["PEXPIRETIME", key]), cards }
+}
+
+fn see_every_kind(db: &mut Connection) -> BTreeMap<&'static str, Seen> {
+    KINDS.map(|key| (key, see(db, key))).into()
+}
+
+fn dumps(db: &mut Connection) -> [Vec<u8>; KINDS.len()] {
+    KINDS.map(|key| ask(db, ["DUMP", key]))
+}
+
+#[track_caller]
+fn assert_same(now: &BTreeMap<&str, Seen>, before: &BTreeMap<&str, Seen>) {
+    for (key, seen) in before {
+        assert_eq!(now[key].info, seen.info, "{key}");
+        assert_eq!(now[key].expires_at, seen.expires_at, "{key}");
+        assert!(now[key].cards == seen.cards, "{key} has other cards");
+    }
+}
+
+fn cards(db: &mut Connection, key: &str) -> Vec<Card> {
+    let (mut cards, mut cursor) = (Vec::new(), b"0".to_vec());
+    loop {
+        let scan = [b"CARD.SCAN", key.as_bytes(), &cursor, b"COUNT", b"10000"];
+        let (next, some): (Vec<u8>, Vec<Vec<Value>>) = ask(db, scan);
+        cards.extend(some.into_iter().map(|mut card| {
+            let values = card.split_off(1).into_iter().map(|value| redis::from_redis_value(value).expect("a number"));
+            let values = values.collect();
+            (redis::from_redis_value(card.remove(0)).expect("an id"), values)
+        }));
+        if next == b"0" {
+            return cards;
+        }
+        cursor = next;
+    }
+}
+
+fn cards_of(table: &Table) -> Vec<Card> {
+    table.iter().map(|(id, symbol)| (id.to_bytes(), table.schema().unpack(symbol))).collect()
+}
+
+/// Cards of 31 networks, 16 random digits each.
+fn random_ids(seed: u64) -> impl Iterator<Item = String> + Send {
+    let mut random = fastrand::Rng::with_seed(seed);
+    std::iter::repeat_with(move || format!("{}{:016}", 1101 + 100 * random.u64(..31), random.u64(..10u64.pow(16))))
+}
+
+/// A table of so many random cards.
+fn build(count: usize, seed: u64) -> Table {
+    let schema = Schema::default();
+    let ids: Vec<String> = random_ids(seed).take(count).collect();
+    let record = |(at, id)| (Id::parse(str::as_bytes(id)).expect("an id"), at as u128 % 22);
+    let records = ids.iter().map(String::as_str).enumerate().map(record);
+    Builder::new(schema).table_from_records(records).expect("it builds").result
+}
+
+fn stage(db: &mut Connection, key: &str, table: &Table, bytes: usize) {
+    let () = ask(db, [b"CARD.STAGE", key.as_bytes(), b"BEGIN", &table.header_bytes()]);
+    for frames in table.frames(bytes) {
+        let () = ask(db, [b"CARD.STAGE", key.as_bytes(), b"FRAMES", &frames]);
+    }
+}

@@ -219,6 +219,15 @@ impl CheckedFrames {
         }
     }
 
+    /// How many blocks there are.
+    pub fn len(&self) -> usize {
+        self.numbers.len() + self.texts.len()
+    }
+
+    pub fn is_empty(&self) -> bool {
+        self.len() == 0
+    }
+
     fn kind(&self, class: Class) -> Numbers {
         Numbers::new(class, self.highest_symbol)
     }

@@ -1,23 +1,69 @@
-//! The module's settings: `card.darkver` and `card.timezone`.
+//! The module's settings, `card.…`.
 
+use std::num::NonZeroUsize;
 use std::sync::Mutex;
 
 use time::{OffsetDateTime, UtcOffset};
 
-use crate::redis::config::Setting;
+use crate::redis::config::{Number, Setting};
 
 /// What the seed's service said of every card, whenever its list was loaded.
 const CONSTANT_DARKVER: &str = "1970-01-01 08:00:00";
 
-pub static SETTINGS: [Setting; 2] = [
-    Setting { name: "darkver", default: "constant", set: set_darkver, get: || lock().darkver.name().into() },
-    Setting { name: "timezone", default: "+08:00", set: set_timezone, get: || show_offset(lock().timezone) },
+pub static SETTINGS: [Setting; 3] = [
+    Setting {
+        name: "darkver",
+        default: "constant",
+        fixed: false,
+        set: set_darkver,
+        get: || lock().darkver.name().into(),
+    },
+    Setting {
+        name: "timezone",
+        default: "+08:00",
+        fixed: false,
+        set: set_timezone,
+        get: || show_offset(lock().timezone),
+    },
+    Setting { name: "load-dir", default: "", fixed: true, set: set_load_dir, get: load_dir },
 ];
 
-#[derive(Clone, Copy)]
+/// Memory for sorting, threads (0: one for each core), and bad rows that are left out of a load.
+pub static NUMBERS: [Number; 3] = [
+    Number::new("load-memory", 256 << 20, 1 << 20, 1 << 40).memory(),
+    Number::new("load-threads", 0, 0, 1024),
+    Number::new("load-max-errors", 0, 0, i64::MAX),
+];
+
+pub fn load_memory() -> usize {
+    NUMBERS[0].get() as usize
+}
+
+pub fn load_threads() -> usize {
+    match NUMBERS[1].get() as usize {
+        0 => std::thread::available_parallelism().map_or(1, NonZeroUsize::get),
+        threads => threads,
+    }
+}
+
+pub fn load_max_errors() -> u64 {
+    NUMBERS[2].get() as u64
+}
+
+/// The directory that files are loaded from; empty if there is none.
+pub fn load_dir() -> String {
+    lock().load_dir.clone()
+}
+
+fn set_load_dir(text: &str) -> Result<(), String> {
+    lock().load_dir = text.into();
+    Ok(())
+}
+
 struct Settings {
     darkver: Darkver,
     timezone: UtcOffset,
+    load_dir: String,
 }
 
 /// What an answer says in `darkver0`.
@@ -37,7 +83,8 @@ impl Darkver {
     }
 }
 
-static CURRENT: Mutex<Settings> = Mutex::new(Settings { darkver: Darkver::Constant, timezone: UtcOffset::UTC });
+static CURRENT: Mutex<Settings> =
+    Mutex::new(Settings { darkver: Darkver::Constant, timezone: UtcOffset::UTC, load_dir: String::new() });
 
 fn lock() -> std::sync::MutexGuard<'static, Settings> {
     CURRENT.lock().unwrap_or_else(|poisoned| poisoned.into_inner())
@@ -77,7 +124,7 @@ fn show_offset(offset: UtcOffset) -> String {
 
 /// What `darkver0` says of a list that took effect so many milliseconds after 1970.
 pub fn darkver(since: u64) -> String {
-    let Settings { darkver, timezone } = *lock();
+    let Settings { darkver, timezone, .. } = *lock();
     match darkver {
         Darkver::Constant => CONSTANT_DARKVER.into(),
         Darkver::Effective => date(since, timezone),

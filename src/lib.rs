@@ -8,6 +8,7 @@
 //! | [`redis`] | Redis's module API, made safe |
 //! | [`cardtable`] | the type `cardtable`: a key's value, and how Redis saves, copies and frees it |
 //! | [`commands`] | `CARD.*`, each with its documentation |
+//! | [`loading`] | from a file to a table, in the background |
 //! | [`paramquery`] | the query of gates and terminals, and its JSON answer |
 //! | [`config`] | settings `card.…` |
 //! | [`metrics`] | what `INFO` shows |
@@ -15,6 +16,7 @@
 mod cardtable;
 mod commands;
 mod config;
+mod loading;
 mod metrics;
 mod paramquery;
 mod redis;
@@ -67,7 +69,8 @@ fn load(ctx: *mut raw::RedisModuleCtx, arguments: c_int) -> Result<(), String> {
     cardtable::callbacks::register(ctx)?;
     commands::register_all(ctx)?;
     redis::info::register(ctx);
-    redis::config::register(ctx, &config::SETTINGS)
+    loading::queue::prepare(ctx);
+    redis::config::register(ctx, &config::SETTINGS, &config::NUMBERS)
 }
 
 /// The package's version as the one number that `MODULE LIST` shows: 1.2.3 is 10203.

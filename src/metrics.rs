@@ -5,6 +5,8 @@
 
 use std::sync::atomic::{AtomicU64, Ordering};
 
+use crate::loading::progress::Told;
+use crate::loading::{Request, queue};
 use crate::redis::info::Section;
 
 pub struct Counter(AtomicU64);
@@ -32,6 +34,9 @@ static BYTES: Counter = Counter::new();
 /// Cards that were asked for and found, and those that were not found.
 pub static HITS: Counter = Counter::new();
 pub static MISSES: Counter = Counter::new();
+/// Loads that have ended, well or not.
+pub static LOADS: Counter = Counter::new();
+pub static FAILED_LOADS: Counter = Counter::new();
 /// Commands that failed.
 pub static ERRORS: Counter = Counter::new();
 
@@ -70,4 +75,20 @@ pub fn show(section: &Section) {
     section.number("hits", HITS.get());
     section.number("misses", MISSES.get());
     section.number("errors", ERRORS.get());
+    section.number("loads", LOADS.get());
+    section.number("failed_loads", FAILED_LOADS.get());
+    let loads = queue::all();
+    section.number("loads_under_way", loads.len() as u64);
+    for (at, job) in loads.iter().enumerate() {
+        let (Request { key, file, .. }, told) = (&job.request, job.progress.told());
+        let (phase, Told { percent, rows_per_second, eta_seconds, .. }) = (told.phase.name(), told);
+        section.text(
+            &format!("load_{at}"),
+            &format!(
+                "table={},file={},phase={phase},percent={percent},rows_per_second={rows_per_second},eta_seconds={eta_seconds}",
+                key.escape_ascii(),
+                file.escape_ascii(),
+            ),
+        );
+    }
 }

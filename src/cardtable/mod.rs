@@ -8,7 +8,7 @@ pub mod callbacks;
 mod rdb;
 mod rewrite;
 
-use card_table::{DecodeError, Decoder, Schema, Table};
+use card_table::{CheckedFrames, DecodeError, Decoder, Schema, Table};
 
 use crate::metrics::Share;
 use crate::redis;
@@ -58,20 +58,27 @@ impl CardTable {
 
     /// Takes the next frames of a staged table, all or none.
     pub fn stage_frames(&mut self, frames: &[u8]) -> Result<(), Failure> {
-        match &mut self.content {
-            Content::Staged(decoder) => decoder.frames(frames)?,
-            Content::Table(_) => return Err(Failure::Other("the key holds a table that is not staged")),
-        }
+        let frames = self.staged()?.checker().check(frames)?;
+        self.stage_piece(frames)
+    }
+
+    /// The same with frames that have been checked.
+    pub fn stage_piece(&mut self, piece: CheckedFrames) -> Result<(), Failure> {
+        self.staged()?.take(piece)?;
         self.recount();
         Ok(())
     }
 
+    fn staged(&mut self) -> Result<&mut Decoder, Failure> {
+        match &mut self.content {
+            Content::Staged(decoder) => Ok(decoder),
+            Content::Table(_) => Err(Failure::Other("the key holds a table that is not staged")),
+        }
+    }
+
     /// A staged table that has arrived, as a table that is ready; an error if it has not arrived whole.
     pub fn commit(&mut self, ready_since: u64, load: Option<Load>) -> Result<CardTable, Failure> {
-        match &self.content {
-            Content::Staged(decoder) => decoder.check_complete()?,
-            Content::Table(_) => return Err(Failure::Other("the key holds a table that is not staged")),
-        }
+        self.staged()?.check_complete()?;
         let Content::Staged(decoder) = self.take().content else { unreachable!("it has just been looked at") };
         Ok(CardTable::new(Content::Table(decoder.finish()?), Some(ready_since), load))
     }

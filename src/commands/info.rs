@@ -1,6 +1,7 @@
 //! `CARD.INFO`: what a table is and holds.
 
 use crate::cardtable::CardTable;
+use crate::loading::queue;
 use crate::redis::call::Call;
 use crate::redis::command::{Argument, ArgumentKind, Command, Docs, KEY, KeyUse};
 use crate::redis::failure::Failure;
@@ -60,7 +61,7 @@ fn reply(call: &Call, card_table: &CardTable, with_digest: bool) {
                 _ => call.reply_null(),
             }),
         ),
-        ("loading", Box::new(|| call.reply_null())),
+        ("loading", Box::new(|| reply_loading(call))),
     ];
     if with_digest {
         fields.push(("digest", Box::new(|| call.reply_text(format_args!("{:032x}", table.digest())))));
@@ -69,6 +70,19 @@ fn reply(call: &Call, card_table: &CardTable, with_digest: bool) {
     for (name, reply) in fields {
         call.reply_text(name);
         reply();
+    }
+}
+
+fn reply_loading(call: &Call) {
+    let Some(told) = queue::progress(call.database(), call.argument(0).bytes()) else { return call.reply_null() };
+    call.reply_map(4);
+    call.reply_text("phase");
+    call.reply_text(told.phase.name());
+    for (name, number) in
+        [("percent", told.percent), ("rows_per_second", told.rows_per_second), ("eta_seconds", told.eta_seconds)]
+    {
+        call.reply_text(name);
+        call.reply_number(number.into());
     }
 }
 

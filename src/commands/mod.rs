@@ -5,6 +5,7 @@ mod del;
 mod get;
 mod info;
 mod json;
+mod load;
 mod query;
 mod scan;
 mod set;
@@ -15,12 +16,13 @@ use std::ffi::CStr;
 use crate::redis::command::register;
 use crate::redis::raw;
 
-pub use stage::commit_options;
+pub use stage::{commit, commit_options};
 
 /// Commands that are also sent, to replicas and into an AOF.
 pub const CREATE: &CStr = c"card.create";
 pub const STAGE: &CStr = c"card.stage";
 pub const COMMIT: &CStr = c"card.commit";
+pub const UNLINK: &CStr = c"UNLINK";
 
 pub fn register_all(ctx: *mut raw::RedisModuleCtx) -> Result<(), String> {
     register::<create::Create>(ctx)?;
@@ -34,6 +36,7 @@ pub fn register_all(ctx: *mut raw::RedisModuleCtx) -> Result<(), String> {
     register::<info::Info>(ctx)?;
     register::<json::Json>(ctx)?;
     register::<query::Query>(ctx)?;
+    register::<load::Load>(ctx)?;
     register::<stage::Stage>(ctx)?;
     register::<stage::Commit>(ctx)
 }

@@ -79,27 +79,31 @@ impl Command for Commit {
 
     fn run(call: &Call) -> Result<(), Failure> {
         let (since, load) = options(call)?;
-        let (staged_name, name) = (call.argument(0), call.argument(1));
-        let mut arguments = vec![staged_name.bytes(), name.bytes()];
-        let sent = commit_options(since, load.as_ref());
-        arguments.extend(sent.iter().map(Vec::as_slice));
-
-        let mut staged = Key::write(call, staged_name);
-        let table = staged.get_mut()?.ok_or(Failure::Other("no table has been staged"))?;
-        if staged_name.bytes() == name.bytes() {
-            *table = table.commit(since, load)?;
-        } else {
-            let mut key = Key::write(call, name);
-            key.get()?;
-            key.set(table.commit(since, load)?);
-            staged.unlink();
-            call.changed(staged_name, c"card.commit");
-        }
-        call.changed(name, c"card.load");
-        call.replicate_as(COMMIT, &arguments);
+        commit(call, call.argument(0), call.argument(1), since, load)?;
         call.reply_ok();
         Ok(())
     }
+}
+
+/// Puts a staged table that has arrived whole into a key, and tells everybody.
+pub fn commit(call: &Call, staged_name: Text, name: Text, since: u64, load: Option<Load>) -> Result<(), Failure> {
+    let options = commit_options(since, load.as_ref());
+    let mut staged = Key::write(call, staged_name);
+    let table = staged.get_mut()?.ok_or(Failure::Other("no table has been staged"))?;
+    if staged_name.bytes() == name.bytes() {
+        *table = table.commit(since, load)?;
+    } else {
+        let mut key = Key::write(call, name);
+        key.get()?;
+        key.set(table.commit(since, load)?);
+        staged.unlink();
+        call.changed(staged_name, c"card.commit");
+    }
+    call.changed(name, c"card.load");
+    let mut arguments = vec![staged_name.bytes(), name.bytes()];
+    arguments.extend(options.iter().map(Vec::as_slice));
+    call.replicate_as(COMMIT, &arguments);
+    Ok(())
 }
 
 fn options(call: &Call) -> Result<(u64, Option<Load>), Failure> {

@@ -73,6 +73,19 @@ impl<'a> Call<'a> {
         self.arguments[from.min(self.len())..].iter().map(|&string| Text::new(string))
     }
 
+    /// The database that the client has selected.
+    pub fn database(&self) -> i32 {
+        api!(RedisModule_GetSelectedDb(self.ctx))
+    }
+
+    /// Whether the client can be made to wait: not in a transaction or a script.
+    pub fn may_wait(&self) -> bool {
+        let never = raw::REDISMODULE_CTX_FLAGS_MULTI
+            | raw::REDISMODULE_CTX_FLAGS_LUA
+            | raw::REDISMODULE_CTX_FLAGS_DENY_BLOCKING;
+        api!(RedisModule_GetContextFlags(self.ctx)).cast_unsigned() & never == 0
+    }
+
     #[inline]
     pub fn reply_integer(&self, number: i64) {
         api!(RedisModule_ReplyWithLongLong(self.ctx, number));
@@ -120,7 +133,7 @@ impl<'a> Call<'a> {
         }
     }
 
-    pub(super) fn reply_failure(&self, failure: &Failure) {
+    pub fn reply_failure(&self, failure: &Failure) {
         if let Failure::Arity = failure {
             api!(RedisModule_WrongArity(self.ctx));
         } else {

@@ -4,7 +4,7 @@ use std::ffi::{CString, c_char, c_int};
 use std::ptr;
 
 use super::call::Call;
-use super::failure::Failure;
+use super::failure::{self, Failure};
 use super::{ERR, OK, api, c_string, guarded, has, raw, warn};
 use crate::metrics;
 
@@ -114,8 +114,7 @@ extern "C" fn enter<C: Command>(
     let call = unsafe { Call::new(ctx, argv, argc) };
     let (least, most) = (C::DOCS.at_least, if C::DOCS.variadic { usize::MAX } else { C::DOCS.at_least });
     let run = || if (least..=most).contains(&call.len()) { C::run(&call) } else { Err(Failure::Arity) };
-    let result = guarded(C::DOCS.name, run)
-        .unwrap_or(Err(Failure::Other("internal error, the reason is in the server's log; please report it")));
+    let result = guarded(C::DOCS.name, run).unwrap_or(Err(failure::INTERNAL));
     if let Err(failure) = result {
         metrics::ERRORS.add(1);
         call.reply_failure(&failure);

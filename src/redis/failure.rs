@@ -22,4 +22,9 @@ pub enum Failure {
     Syntax(&'static str),
     #[error("ERR {0}")]
     Other(&'static str),
+    #[error("ERR {0}")]
+    Told(String),
 }
+
+/// What is told where a panic was caught.
+pub const INTERNAL: Failure = Failure::Other("internal error, the reason is in the server's log; please report it");

@@ -10,6 +10,11 @@ impl Section {
     pub fn number(&self, name: &str, number: u64) {
         api!(RedisModule_InfoAddFieldULongLong(self.0, c_string(name).as_ptr(), number));
     }
+
+    /// A field that is text without a line's end.
+    pub fn text(&self, name: &str, text: &str) {
+        api!(RedisModule_InfoAddFieldCString(self.0, c_string(name).as_ptr(), c_string(text).as_ptr()));
+    }
 }
 
 extern "C" fn show(ctx: *mut raw::RedisModuleInfoCtx, _for_crash_report: i32) {

@@ -9,6 +9,7 @@
 //! | [`config`] | `CONFIG SET card.…` |
 //! | [`file`] | RDB and AOF, from inside a type's callbacks |
 //! | [`info`] | sections of `INFO` |
+//! | [`thread`] | Redis from threads of our own, and clients that wait for them |
 //!
 //! Entries from C are guarded: a panic is a bug, and becomes a line in the log and whatever the caller takes for failure.
 
@@ -19,8 +20,9 @@ pub mod failure;
 pub mod file;
 pub mod info;
 pub mod key;
+pub mod thread;
 
-use std::ffi::CString;
+use std::ffi::{CStr, CString};
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::ptr;
 
@@ -54,8 +56,17 @@ pub const ERR: i32 = raw::REDISMODULE_ERR as i32;
 
 /// Writes a warning to the server's log.
 pub fn warn(line: &str) {
-    let line = c_string(line);
-    api!(RedisModule_Log(ptr::null_mut(), c"warning".as_ptr(), c"%s".as_ptr(), line.as_ptr()));
+    log(c"warning", line);
+}
+
+/// Writes to the server's log what an operator will want to know.
+pub fn note(line: &str) {
+    log(c"notice", line);
+}
+
+fn log(level: &CStr, line: &str) {
+    let line = c_string(&format!("card: {line}"));
+    api!(RedisModule_Log(ptr::null_mut(), level.as_ptr(), c"%s".as_ptr(), line.as_ptr()));
 }
 
 /// For texts that C takes for ended at a NUL, which has no business in them.

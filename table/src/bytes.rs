@@ -73,6 +73,29 @@ impl Table {
         })
     }
 
+    /// The blocks themselves, in order and in pieces of about so many bytes, which a [`Decoder`] with this table's header
+    /// takes as they are: that moves a table without copying or checking it.
+    pub fn into_pieces(self, bytes: usize) -> impl Iterator<Item = CheckedFrames> {
+        let mut digest = Some(self.records_digest);
+        let highest_symbol = self.schema.highest_symbol();
+        let numbers = self.numbers.into_iter().flat_map(|run| {
+            let class = run.kind().class();
+            run.into_blocks().map(move |block| (class, block))
+        });
+        let mut blocks = numbers.chain(self.texts.into_blocks().map(|block| (Class::Text, block))).peekable();
+        std::iter::from_fn(move || {
+            let mut piece = CheckedFrames::empty(highest_symbol);
+            let mut len = 0;
+            while let Some((class, block)) = blocks.next_if(|(_, block)| len == 0 || len + block.len() <= bytes) {
+                len += block.len();
+                piece.push(class, block);
+            }
+            // What each piece adds to the digest nobody knows; all of them together add what the table has.
+            piece.digest = digest.take().unwrap_or(0);
+            (len > 0).then_some(piece)
+        })
+    }
+
     pub fn write_to(&self, out: &mut impl Write) -> io::Result<()> {
         out.write_all(&self.header_bytes())?;
         self.frames(WRITTEN_BYTES).try_for_each(|frames| out.write_all(&frames))?;
@@ -180,63 +203,107 @@ pub struct Checker {
 
 /// Frames that have been checked.
 pub struct CheckedFrames {
+    highest_symbol: u128,
     numbers: Vec<(Class, Box<[u8]>)>,
     texts: Vec<Box<[u8]>>,
-    /// The first and the last id, if there are any.
-    ends: Option<(Id<'static>, Id<'static>)>,
     digest: u128,
 }
 
 impl CheckedFrames {
-    /// Notes what a block adds, whose records lie beyond those so far.
-    fn note<K: Kind>(&mut self, kind: K, records: &Records<K>) {
-        let id = |at| kind.id(records.ids.at(at));
-        let added = (0..records.len()).map(|at| digest::of_record(&id(at), records.symbols[at]));
-        self.digest = added.fold(self.digest, u128::wrapping_add);
-        let first = self.ends.take().map_or_else(|| id(0).into_owned(), |(first, _)| first);
-        self.ends = Some((first, id(records.len() - 1).into_owned()));
+    fn empty(highest_symbol: u128) -> CheckedFrames {
+        CheckedFrames { highest_symbol, numbers: Vec::new(), texts: Vec::new(), digest: 0 }
     }
 
-    /// Whether an id lies beyond all so far.
-    fn precede(&self, id: &Id) -> bool {
-        self.ends.as_ref().is_none_or(|(_, last)| last < id)
+    fn push(&mut self, class: Class, block: Box<[u8]>) {
+        match class {
+            Class::Text => self.texts.push(block),
+            _ => self.numbers.push((class, block)),
+        }
     }
+
+    /// How many blocks there are.
+    pub fn len(&self) -> usize {
+        self.numbers.len() + self.texts.len()
+    }
+
+    pub fn is_empty(&self) -> bool {
+        self.len() == 0
+    }
+
+    fn kind(&self, class: Class) -> Numbers {
+        Numbers::new(class, self.highest_symbol)
+    }
+
+    /// The frames, as [`Decoder::frames`] takes them.
+    pub fn to_bytes(&self) -> Vec<u8> {
+        let mut out = Vec::new();
+        for (class, block) in &self.numbers {
+            put_frame(*class, &block[..self.kind(*class).used(block)], &mut out);
+        }
+        let texts = Texts::new(self.highest_symbol);
+        self.texts.iter().for_each(|block| put_frame(Class::Text, &block[..texts.used(block)], &mut out));
+        out
+    }
+
+    fn first(&self) -> Option<Id<'static>> {
+        match (&*self.numbers, &*self.texts) {
+            ([(class, block), ..], _) => Some(Id::Number(*class, self.kind(*class).first(block))),
+            ([], [block, ..]) => Some(Id::Text(Texts::new(self.highest_symbol).first(block).into())),
+            ([], []) => None,
+        }
+    }
+
+    fn last(&self) -> Option<Id<'static>> {
+        match (&*self.numbers, &*self.texts) {
+            (_, [.., block]) => Some(last_id(Texts::new(self.highest_symbol), block)),
+            ([.., (class, block)], []) => Some(last_id(self.kind(*class), block)),
+            ([], []) => None,
+        }
+    }
+}
+
+fn last_id<K: Kind>(kind: K, block: &[u8]) -> Id<'static> {
+    let mut records = Records::default();
+    kind.decode(block, &mut records);
+    kind.id(records.ids.at(records.len() - 1)).into_owned()
 }
 
 impl Checker {
     pub fn check(&self, mut frames: &[u8]) -> Result<CheckedFrames, DecodeError> {
-        let mut checked = CheckedFrames { numbers: Vec::new(), texts: Vec::new(), ends: None, digest: 0 };
+        let mut checked = CheckedFrames::empty(self.highest_symbol);
         let (mut numbers, mut texts) = (Records::default(), Records::default());
+        let mut last = None;
         while let Some((head, rest)) = frames.split_first_chunk::<FRAME_BYTES>() {
             let class = Class::from_tag([head[0], head[1]]).ok_or_else(|| broken("a class is a known one"))?;
             let len = usize::from(u16::from_le_bytes([head[2], head[3]]));
             let (block, rest) = rest.split_at_checked(len).ok_or_else(|| broken("a frame is whole"))?;
-            if class == Class::Text {
-                self.check_block(Texts::new(self.highest_symbol), block, &mut texts, &mut checked)?;
-                checked.texts.push(heap::boxed(block));
-            } else {
-                self.check_block(Numbers::new(class, self.highest_symbol), block, &mut numbers, &mut checked)?;
-                checked.numbers.push((class, heap::boxed(block)));
-            }
+            let added = match class {
+                Class::Text => check_block(Texts::new(self.highest_symbol), block, &mut texts, &mut last),
+                _ => check_block(Numbers::new(class, self.highest_symbol), block, &mut numbers, &mut last),
+            };
+            checked.digest = checked.digest.wrapping_add(added?);
+            checked.push(class, heap::boxed(block));
             frames = rest;
         }
         ensure(frames.is_empty(), "a frame is whole")?;
         Ok(checked)
     }
+}
 
-    fn check_block<K: Kind>(
-        &self,
-        kind: K,
-        block: &[u8],
-        records: &mut Records<K>,
-        checked: &mut CheckedFrames,
-    ) -> Result<(), Corrupt> {
-        records.clear();
-        block::check(kind, block, records)?;
-        ensure(checked.precede(&kind.id(records.ids.at(0))), "classes and blocks ascend")?;
-        checked.note(kind, records);
-        Ok(())
-    }
+/// Checks a block whose ids must lie beyond `last`, and tells what its records add to the digest.
+fn check_block<K: Kind>(
+    kind: K,
+    block: &[u8],
+    records: &mut Records<K>,
+    last: &mut Option<Id<'static>>,
+) -> Result<u128, Corrupt> {
+    records.clear();
+    block::check(kind, block, records)?;
+    let id = |at| kind.id(records.ids.at(at));
+    ensure(last.as_ref().is_none_or(|last| *last < id(0)), "classes and blocks ascend")?;
+    *last = Some(id(records.len() - 1).into_owned());
+    let added = (0..records.len()).map(|at| digest::of_record(&id(at), records.symbols[at]));
+    Ok(added.fold(0, u128::wrapping_add))
 }
 
 impl Decoder {
@@ -288,7 +355,7 @@ impl Decoder {
 
     /// Takes the next frames, which this decoder's checker has checked.
     pub fn take(&mut self, frames: CheckedFrames) -> Result<(), DecodeError> {
-        let Some((first, last)) = frames.ends else { return Ok(()) };
+        let Some((first, last)) = frames.first().zip(frames.last()) else { return Ok(()) };
         ensure(self.last.as_ref().is_none_or(|last| *last < first), "classes and blocks ascend")?;
         frames.numbers.into_iter().for_each(|(class, block)| self.table.run_mut(class).append(block));
         frames.texts.into_iter().for_each(|block| self.table.texts.append(block));

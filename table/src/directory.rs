@@ -207,6 +207,11 @@ impl<K: Kind> Directory<K> {
         &self.chunks[chunk].blocks[at]
     }
 
+    /// The blocks, in order.
+    pub fn into_blocks(self) -> impl Iterator<Item = Box<[u8]>> {
+        self.chunks.into_iter().flat_map(|chunk| chunk.blocks)
+    }
+
     pub fn first(&self) -> Option<At> {
         (!self.chunks.is_empty()).then_some((0, 0))
     }

@@ -60,6 +60,11 @@ impl<K: Kind> Run<K> {
         self.directory.shrink();
     }
 
+    /// The blocks, in order.
+    pub fn into_blocks(self) -> impl Iterator<Item = Box<[u8]>> {
+        self.directory.into_blocks()
+    }
+
     /// See [`Directory::relocate`].
     pub fn relocate(
         &mut self,

@@ -444,7 +444,7 @@ fn a_build_tells_how_far_it_is() {
         let read: Vec<u64> = told
             .iter()
             .filter_map(|progress| match progress {
-                Progress::Reading(bytes) => Some(*bytes),
+                Progress::Reading { bytes, .. } => Some(*bytes),
                 Progress::Merging(..) => None,
             })
             .collect();
@@ -454,13 +454,13 @@ fn a_build_tells_how_far_it_is() {
                 Progress::Merging(rows, total) => Some((*rows, *total))
                     .filter(|(rows, total)| rows <= total && u128::from(*total) == MANY)
                     .map(|(rows, _)| rows),
-                Progress::Reading(_) => None,
+                Progress::Reading { .. } => None,
             })
             .collect();
         assert_eq!(read.len() + merged.len(), told.len());
         assert!(read.len() > 20 && merged.len() > 20, "often enough for someone who watches");
         assert!(
-            told[..read.len()].iter().all(|progress| matches!(progress, Progress::Reading(_))),
+            told[..read.len()].iter().all(|progress| matches!(progress, Progress::Reading { .. })),
             "reading comes first"
         );
         if threads == 1 {
@@ -481,7 +481,7 @@ fn a_build_can_be_cancelled_at_any_time() {
     // How often a build tells of its progress depends on its threads; what it tells does not.
     let moments: [fn(Progress, u64) -> bool; 5] = [
         |_, _| true,
-        |progress, half| matches!(progress, Progress::Reading(bytes) if bytes > half),
+        |progress, half| matches!(progress, Progress::Reading { bytes, .. } if bytes > half),
         |progress, _| matches!(progress, Progress::Merging(..)),
         |progress, _| matches!(progress, Progress::Merging(rows, total) if rows > total / 2),
         |progress, _| matches!(progress, Progress::Merging(rows, total) if rows == total),

@@ -69,6 +69,22 @@ fn a_decoder_can_be_copied_half_way() {
 }
 
 #[test]
+fn a_table_can_be_moved_in_pieces() {
+    let model = cards();
+    for bytes in [1, 20_000, 1 << 30] {
+        let table = table_of(&Schema::default(), &model);
+        let [mut moved, mut sent] = [(), ()].map(|()| Decoder::new(&table.header_bytes()).unwrap());
+        for piece in table.into_pieces(bytes) {
+            sent.frames(&piece.to_bytes()).unwrap();
+            moved.take(piece).unwrap();
+        }
+        assert_is(&moved.finish().unwrap(), &model);
+        assert_is(&sent.finish().unwrap(), &model);
+    }
+    assert_eq!(Table::new(Schema::default()).into_pieces(1000).count(), 0);
+}
+
+#[test]
 fn frames_that_are_cut_are_refused() {
     let table = table_of(&Schema::default(), &cards());
     let frames = table.frames(9_000).next().unwrap();

@@ -51,8 +51,8 @@ const RECORDS_AT_A_TIME: usize = 10_000;
 /// How far a build has come.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Progress {
-    /// Bytes of the file read so far, or records taken from an iterator.
-    Reading(u64),
+    /// Bytes of the file read so far, or none where records come from an iterator; and rows taken.
+    Reading { bytes: u64, rows: u64 },
     /// Rows merged so far, of how many.
     Merging(u64, u64),
 }
@@ -185,6 +185,7 @@ impl<'a> Builder<'a> {
             let layout = reader.layout().clone();
             let mut tally = Tally::default();
             let mut read = 0;
+            let taken = AtomicU64::new(0);
             let pages = || {
                 let page = reader.next_page().transpose()?;
                 read += page.as_ref().map_or(0, Page::len) as u64;
@@ -194,8 +195,11 @@ impl<'a> Builder<'a> {
                 if read > batch::MAX_OFFSET {
                     return Err(BuildError::TooLarge);
                 }
+                let before = tally.rows;
                 page.rows(&layout).for_each(|row| tally.take(row, batch));
-                self.told(Progress::Reading(read))
+                let rows = tally.rows - before;
+                let rows = taken.fetch_add(rows, Ordering::Relaxed) + rows;
+                self.told(Progress::Reading { bytes: read, rows })
             };
             let sorted = self.sort(pages, take, &mut tally)?;
             self.finish(sorted, tally, finish)
@@ -222,7 +226,7 @@ impl<'a> Builder<'a> {
                     assert!(symbol.is_none_or(|symbol| symbol < symbols), "a symbol is one of the schema's");
                     tally.take(Ok(Row { id, symbol, offset }), batch);
                 }
-                self.told(Progress::Reading(last + 1))
+                self.told(Progress::Reading { bytes: 0, rows: last + 1 })
             };
             let sorted = self.sort(some, take, &mut tally)?;
             self.finish(sorted, tally, finish)

@@ -1,0 +1,227 @@
+//! One load, from the name of a file to the table that answers.
+
+use std::ops::ControlFlow;
+
+use card_table::{BuildError, Builder, Schema, build};
+use thiserror::Error;
+
+use super::progress::{Phase, Progress};
+use super::queue::Job;
+use super::source::{Source, SourceError};
+use super::stage;
+use crate::cardtable::{CardTable, Load};
+use crate::config;
+use crate::redis::failure::Failure;
+use crate::redis::key::Key;
+use crate::redis::note;
+use crate::redis::thread::Context;
+
+/// What is to be loaded.
+#[derive(Debug, Clone)]
+pub struct Request {
+    pub database: i32,
+    pub key: Vec<u8>,
+    /// The name of a file in `card.load-dir`.
+    pub file: Vec<u8>,
+    pub version: Option<u64>,
+    /// Whether it is refused unless its version is newer than that of the table.
+    pub newer_only: bool,
+}
+
+impl Request {
+    pub fn is_same_table(&self, other: &Request) -> bool {
+        self.database == other.database && self.key == other.key
+    }
+
+    /// Whether it may take the place of the table that is there.
+    pub fn check_newer(&self, table: &CardTable) -> Result<(), LoadError> {
+        match self.version.zip(table.load().and_then(|load| load.version)) {
+            Some((version, loaded)) if self.newer_only && version <= loaded => {
+                Err(LoadError::Stale { version, loaded })
+            }
+            _ => Ok(()),
+        }
+    }
+}
+
+/// What a load has done.
+#[derive(Debug, Clone, Copy)]
+pub struct Report {
+    pub rows: u64,
+    pub added: u64,
+    pub changed: u64,
+    pub removed: u64,
+    pub duplicates: u64,
+    pub seconds: f64,
+    pub version: Option<u64>,
+}
+
+#[derive(Debug, Error)]
+pub enum LoadError {
+    #[error(transparent)]
+    Source(#[from] SourceError),
+    #[error(transparent)]
+    Build(#[from] BuildError),
+    #[error("{}", .0.to_string().trim_start_matches("ERR "))]
+    Refused(#[from] Failure),
+    #[error("the file has no cards: a full load of nothing is refused")]
+    Empty,
+    #[error("there is not enough memory below maxmemory: about {needed} bytes are needed, {free} are free")]
+    NoRoom { needed: u64, free: u64 },
+    #[error("version {version} is not newer than version {loaded}, which is loaded")]
+    Stale { version: u64, loaded: u64 },
+    #[error("the server is not a primary any more")]
+    NotPrimary,
+    #[error("the key cannot be staged in a cluster: its name has a brace that hides its slot")]
+    NoStagingKey,
+    #[error("the staging key holds something else, or was removed")]
+    StagingKeyTaken,
+    #[error("a load of this table is running or waiting already")]
+    Busy,
+    #[error("the load was cancelled")]
+    Cancelled,
+    #[error("the thread for loads cannot be started")]
+    NoThread,
+    #[error("internal error, the reason is in the server's log; please report it")]
+    Internal,
+}
+
+pub fn run(job: &Job, context: &mut Context) -> Result<Report, LoadError> {
+    let Job { request, progress } = job;
+    let outcome = load(request, progress, context);
+    let what = format!("{} from {}", request.key.escape_ascii(), request.file.escape_ascii());
+    match &outcome {
+        Ok(report) => {
+            let (rows, seconds) = (report.rows, report.seconds);
+            note(&format!("{what}: loaded {rows} rows in {seconds:.1} s"));
+        }
+        Err(error) => crate::redis::warn(&format!("{what}: not loaded: {error}")),
+    }
+    outcome
+}
+
+fn load(request: &Request, progress: &Progress, context: &mut Context) -> Result<Report, LoadError> {
+    let what = format!("{} from {}", request.key.escape_ascii(), request.file.escape_ascii());
+    let source = Source::open(&config::load_dir(), &request.file)?;
+    let (schema, replaced) = look_at_the_table(request, &source, context)?;
+
+    progress.enter(Phase::Reading, source.bytes());
+    note(&format!("{what}: reading {} bytes", source.bytes()));
+    let built = builder(schema, progress)
+        .table_from_tsv(source.reader(progress.done()).map_err(BuildError::Io)?)
+        .map_err(|error| if matches!(error, BuildError::Cancelled) { LoadError::Cancelled } else { error.into() })?;
+    source.check_unchanged()?;
+    if built.result.is_empty() {
+        return Err(LoadError::Empty);
+    }
+    if built.bad_rows > 0 {
+        let told: Vec<_> = built.problems.iter().map(ToString::to_string).collect();
+        note(&format!("{what}: {} bad rows were left out: {}", built.bad_rows, told.join("; ")));
+    }
+
+    let cards = built.result.len();
+    note(&format!("{what}: staging {cards} cards"));
+    let load = Load { version: request.version, source: request.file.clone(), rows: built.rows };
+    stage::replace(request, built.result, load, progress, context)?;
+    Ok(Report {
+        rows: built.rows,
+        added: cards,
+        changed: 0,
+        removed: replaced,
+        duplicates: built.duplicates,
+        seconds: progress.seconds(),
+        version: request.version,
+    })
+}
+
+/// The schema to build for, and how many cards there are now; and whether a load may begin at all.
+fn look_at_the_table(request: &Request, source: &Source, context: &mut Context) -> Result<(Schema, u64), LoadError> {
+    context.locked(request.database, |redis| {
+        if !redis.is_primary() {
+            return Err(LoadError::NotPrimary);
+        }
+        let (schema, cards) = redis.call(&[&request.key], |call| {
+            let key = Key::read(call, call.argument(0));
+            let Some(table) = key.get()? else { return Ok::<_, LoadError>((Schema::default(), 0)) };
+            request.check_newer(table)?;
+            let table = table.table()?;
+            Ok((table.schema().clone(), table.len()))
+        })?;
+        let limit = redis.info_number(c"memory", c"maxmemory").filter(|&limit| limit > 0);
+        if let Some((limit, used)) = limit.zip(redis.info_number(c"memory", c"used_memory")) {
+            // A row of 20 digits is 25 bytes in a plain file and 4.7 in a table. Packed files may hold anything.
+            let table = if source.is_packed() { 0 } else { source.bytes() / 6 };
+            let (needed, free) = (table + config::load_memory() as u64 / 4, limit.saturating_sub(used));
+            if needed > free {
+                return Err(LoadError::NoRoom { needed, free });
+            }
+        }
+        Ok((schema, cards))
+    })
+}
+
+fn builder(schema: Schema, progress: &Progress) -> Builder<'_> {
+    let told = |told| {
+        match told {
+            // What has been read of the file is counted where it is read: a packed file is shorter than its rows.
+            build::Progress::Reading { rows, .. } => progress.set_rows(rows),
+            build::Progress::Merging(done, total) => {
+                if progress.phase() != Phase::Merging {
+                    progress.enter(Phase::Merging, total);
+                }
+                progress.set_done(done);
+            }
+        }
+        if progress.is_cancelled() { ControlFlow::Break(()) } else { ControlFlow::Continue(()) }
+    };
+    Builder::new(schema)
+        .threads(config::load_threads())
+        .sort_bytes(config::load_memory())
+        .allow_problems(config::load_max_errors())
+        .on_thread_start(lower_priority)
+        .on_progress(told)
+}
+
+/// Threads that build give way to the one that answers.
+fn lower_priority() {
+    // SAFETY: it changes the priority of the calling thread, which on Linux is what 0 stands for, and nothing else.
+    unsafe { libc::setpriority(libc::PRIO_PROCESS, 0, 10) };
+}
+
+/// The name of the key in which a table is staged. In a cluster it must be in the same slot, which is named by what is
+/// between braces, or by the whole name if there is nothing. None if the name has a brace that does not let itself be put
+/// between others.
+pub fn staging_key(key: &[u8]) -> Option<Vec<u8>> {
+    const SUFFIX: &[u8] = b".staging";
+    let tag = key.iter().position(|&byte| byte == b'{').and_then(|open| {
+        let rest = &key[open + 1..];
+        rest.iter().position(|&byte| byte == b'}').filter(|&len| len > 0)
+    });
+    match tag {
+        Some(_) => Some([key, SUFFIX].concat()),
+        None if key.contains(&b'}') || key.is_empty() => None,
+        None => Some([b"{", key, b"}", SUFFIX].concat()),
+    }
+}
+
+/// Where the name of a key cannot be put between braces, outside of clusters.
+pub fn any_staging_key(key: &[u8]) -> Vec<u8> {
+    staging_key(key).unwrap_or_else(|| [key, b".staging"].concat())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::staging_key;
+
+    #[test]
+    fn a_staging_key_is_in_the_slot_of_its_table() {
+        let name = |key: &str| staging_key(key.as_bytes()).map(|name| String::from_utf8(name).unwrap());
+        assert_eq!(name("blacklist:0").unwrap(), "{blacklist:0}.staging");
+        assert_eq!(name("list:{7}").unwrap(), "list:{7}.staging");
+        assert_eq!(name("{a}b{c}").unwrap(), "{a}b{c}.staging");
+        assert_eq!(name("a{b").unwrap(), "{a{b}.staging");
+        assert_eq!(name("a}b"), None);
+        assert_eq!(name("a{}b"), None);
+        assert_eq!(name(""), None);
+    }
+}

@@ -9,6 +9,7 @@
 //! Frames are the blocks as they are in memory. Reading them back means checking every record, which is most of the time
 //! of a restart; so several strings are checked at once, on threads of their own.
 
+use std::num::NonZeroUsize;
 use std::thread;
 
 use card_table::{DecodeError, Decoder};
@@ -23,7 +24,7 @@ pub const ENCODING: i32 = 1;
 /// No string is longer.
 const STRING_BYTES: usize = 1 << 20;
 
-/// How many strings are read before they are checked, each on its thread.
+/// How many strings are read before they are checked, on as many threads as there are cores.
 const STRINGS_AT_ONCE: usize = 8;
 
 #[derive(Debug, Error)]
@@ -119,9 +120,12 @@ fn check(strings: &[Bytes], decoder: &mut Decoder) -> Result<(), DecodeError> {
         return decoder.frames(only);
     }
     let checker = decoder.checker();
+    let threads = thread::available_parallelism().map_or(1, NonZeroUsize::get);
     let checked: Vec<_> = thread::scope(|scope| {
-        let threads: Vec<_> = strings.iter().map(|frames| scope.spawn(move || checker.check(frames))).collect();
-        threads.into_iter().map(|thread| thread.join().expect("checking does not panic")).collect()
+        let check_some = |some: &[Bytes]| some.iter().map(|frames| checker.check(frames)).collect::<Vec<_>>();
+        let some = strings.chunks(strings.len().div_ceil(threads).max(1));
+        let threads: Vec<_> = some.map(|some| scope.spawn(move || check_some(some))).collect();
+        threads.into_iter().flat_map(|thread| thread.join().expect("checking does not panic")).collect()
     });
     checked.into_iter().try_for_each(|frames| decoder.take(frames?))
 }

@@ -62,7 +62,7 @@ impl Command for Scan {
         for (id, symbol) in some {
             call.reply_array(1 + table.schema().fields().len());
             call.reply_bytes(&id.to_bytes());
-            table.schema().unpack(symbol).into_iter().for_each(|value| call.reply_number(value));
+            table.schema().values(symbol).for_each(|value| call.reply_number(value));
         }
         Ok(())
     }

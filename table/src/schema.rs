@@ -130,14 +130,20 @@ impl Schema {
     }
 
     /// The values behind a symbol, in the fields' order.
-    pub fn unpack(&self, mut symbol: u128) -> Vec<u128> {
-        let mut values = vec![0; self.fields.len()];
-        for (value, field) in values.iter_mut().zip(&self.fields).rev() {
-            let range = field.max - field.min + 1;
-            *value = field.min + symbol % range;
-            symbol /= range;
-        }
-        values
+    #[inline]
+    pub fn values(&self, mut symbol: u128) -> impl Iterator<Item = u128> {
+        let mut weight = self.symbols;
+        self.fields.iter().map(move |field| {
+            weight /= field.max - field.min + 1;
+            let value = field.min + symbol / weight;
+            symbol %= weight;
+            value
+        })
+    }
+
+    /// The same, all at once.
+    pub fn unpack(&self, symbol: u128) -> Vec<u128> {
+        self.values(symbol).collect()
     }
 
     /// How much one step of field `at` adds to a symbol.

@@ -12,7 +12,7 @@ use redis::{Connection, Value};
 use tempfile::NamedTempFile;
 
 /// Every CARD command, with `k` and `staged` for keys.
-const CARD_COMMANDS: [&str; 13] = [
+const CARD_COMMANDS: [&str; 14] = [
     "card.create k",
     "card.set k 1 7 1",
     "card.mset k 1 7 1 2 7 1",
@@ -26,6 +26,7 @@ const CARD_COMMANDS: [&str; 13] = [
     "card.query k cardid=1&cmdtype=blacklistquery",
     "card.stage k BEGIN x",
     "card.commit staged k",
+    "card.load k cards.tsv",
 ];
 
 /// What a gateway that was broken into would try.
@@ -250,7 +251,7 @@ fn reading_and_writing_a_key_are_two_permissions() {
     let [reader, writer] = &mut ["reader", "writer"].map(|user| connect_as(&server, user, ""));
     for line in CARD_COMMANDS {
         let (may_read, may_write) = match line.split(' ').next().unwrap() {
-            "card.create" | "card.set" | "card.mset" | "card.stage" => (false, true),
+            "card.create" | "card.set" | "card.mset" | "card.stage" | "card.load" => (false, true),
             // What was staged is read, as by RENAME.
             "card.commit" => (false, false),
             // How many there are or were is no secret, as with HLEN and HDEL; documentation.rs has these.

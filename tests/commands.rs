@@ -3,6 +3,7 @@
 mod common;
 
 use std::collections::{BTreeSet, HashMap};
+use std::fs;
 
 use card_table::{Id, Schema, Table};
 use common::{Server, ask, refused};
@@ -13,7 +14,7 @@ const STAGED: &str = "ERR the table is staged and not committed yet";
 const NOT_STAGED: &str = "ERR the key holds a table that is not staged";
 
 /// Every command, so that none is forgotten where all must do the same. The key is `t`.
-const COMMANDS: [&str; 13] = [
+const COMMANDS: [&str; 14] = [
     "card.create t",
     "card.set t 1 7 1",
     "card.mset t 1 7 1",
@@ -27,7 +28,15 @@ const COMMANDS: [&str; 13] = [
     "card.query t cardid=1&cmdtype=blacklistquery",
     "card.stage t FRAMES x",
     "card.commit t t",
+    "card.load t cards.tsv",
 ];
+
+/// A server that has something to load.
+fn server_with_a_file() -> Server {
+    let server = Server::with(&["--card.load-dir", "."]);
+    fs::write(server.directory().join("cards.tsv"), "cardId\ttype\tstatus\n1\t7\t1\n").expect("it can be written");
+    server
+}
 
 /// A command of words without spaces.
 #[track_caller]
@@ -190,7 +199,7 @@ fn bad_fields_are_refused() {
         ("FIELD Type 0 1", format!("{name} 'Type'")),
         ("FIELD a 0 1 FIELD a 0 1", "ERR field 'a' is named twice".into()),
         ("FIELD a 2 1", "ERR the range of a is empty: 2 is above 1".into()),
-        ("FIELD id 0 1", "ERR a field cannot be named id: JSON answers call the card so".into()),
+        ("FIELD id 0 1", "ERR a field cannot be named id: that is the card's".into()),
         (
             "FIELD a 0 340282366920938463463374607431768211455",
             "ERR the product of the fields' ranges does not fit 128 bits".into(),
@@ -298,7 +307,7 @@ fn values_are_decimal_digits_and_an_error_is_a_line() {
 
 #[test]
 fn every_command_refuses_a_key_of_another_type() {
-    let server = Server::start();
+    let server = server_with_a_file();
     let db = &mut server.connect();
     let known: BTreeSet<String> = ask_line(db, "COMMAND LIST FILTERBY MODULE card");
     let tried: BTreeSet<String> = COMMANDS.iter().map(|line| line.split(' ').next().unwrap().into()).collect();
@@ -346,7 +355,7 @@ fn the_digest_is_that_of_the_cards_however_they_came() {
 
 #[test]
 fn a_staged_table_is_committed_under_its_own_key() {
-    let server = Server::start();
+    let server = server_with_a_file();
     let db = &mut server.connect();
     let cards = numbered(0, 5000);
     assert!(cards.frames(8192).count() > 2, "it comes in pieces");

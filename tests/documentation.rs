@@ -20,7 +20,7 @@ struct Expected {
     peer: &'static str,
 }
 
-const COMMANDS: [Expected; 13] = [
+const COMMANDS: [Expected; 14] = [
     Expected {
         name: "card.create",
         usage: "key [FIELD name min max [FIELD name min max ...]]",
@@ -138,6 +138,15 @@ const COMMANDS: [Expected; 13] = [
         call: "card.commit s k AT 1",
         peer: "RENAME s k",
     },
+    Expected {
+        name: "card.load",
+        usage: "key file|CANCEL [VERSION version]",
+        arity: -3,
+        flags: &["write", "denyoom", "admin", "noscript"],
+        categories: &["@write", "@admin", "@dangerous", "@slow"],
+        call: "card.load k cards.tsv VERSION 1",
+        peer: "RESTORE k 0 x",
+    },
 ];
 
 fn command<T: redis::FromRedisValue>(db: &mut Connection, subcommand: &str, line: &str) -> T {
@@ -236,6 +245,7 @@ fn docs_tell_which_arguments_are_keys_and_numbers() {
             ("card.commit", "milliseconds"),
             ("card.commit", "version"),
             ("card.commit", "rows"),
+            ("card.load", "version"),
         ]
     );
 }

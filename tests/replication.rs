@@ -519,6 +519,22 @@ fn a_table_expires_on_both() {
 }
 
 #[test]
+fn the_first_write_to_a_table_leaves_its_time_to_live_on_both() {
+    let primary = primary(&[]);
+    let replica = replica_of(&primary, &[]);
+    let (from, to) = (&mut primary.connect(), &mut replica.connect());
+    ask::<(), _>(from, ["CARD.CREATE", "created"]);
+    ask::<i64, _>(from, ["EXPIRE", "created", "1000"]);
+    // It makes the table ready, which replicas are told in their own way.
+    assert_eq!(ask::<i64, _>(from, ["CARD.SET", "created", "1", "1", "1"]), 1);
+    wait_until_in_step(&primary, &replica);
+    let end: i64 = ask(from, ["PEXPIRETIME", "created"]);
+    assert!(end > 0);
+    assert_eq!(ask::<i64, _>(to, ["PEXPIRETIME", "created"]), end);
+    assert_same(&primary, &replica);
+}
+
+#[test]
 fn a_replica_without_memory_to_spare_takes_what_it_is_sent() {
     let primary = primary(&[]);
     let replica = replica_of(&primary, &["--maxmemory", "1mb"]);

@@ -9,8 +9,9 @@
 //! Frames are the blocks as they are in memory. Reading them back means checking every record, which is most of the time
 //! of a restart; so several strings are checked at once, on threads of their own.
 
+use std::io;
 use std::num::NonZeroUsize;
-use std::thread;
+use std::thread::{self, ScopedJoinHandle};
 
 use card_table::{DecodeError, Decoder};
 use thiserror::Error;
@@ -121,11 +122,17 @@ fn check(strings: &[Bytes], decoder: &mut Decoder) -> Result<(), DecodeError> {
     }
     let checker = decoder.checker();
     let threads = thread::available_parallelism().map_or(1, NonZeroUsize::get);
+    let check_some = |some: &[Bytes]| some.iter().map(|frames| checker.check(frames)).collect::<Vec<_>>();
     let checked: Vec<_> = thread::scope(|scope| {
-        let check_some = |some: &[Bytes]| some.iter().map(|frames| checker.check(frames)).collect::<Vec<_>>();
         let some = strings.chunks(strings.len().div_ceil(threads).max(1));
-        let threads: Vec<_> = some.map(|some| scope.spawn(move || check_some(some))).collect();
-        threads.into_iter().flat_map(|thread| thread.join().expect("checking does not panic")).collect()
+        let started: Vec<_> =
+            some.map(|some| (some, thread::Builder::new().spawn_scoped(scope, move || check_some(some)))).collect();
+        // Where there are no more threads to be had, this one does it.
+        let finish = |(some, thread): (_, io::Result<ScopedJoinHandle<_>>)| match thread {
+            Ok(thread) => thread.join().expect("checking does not panic"),
+            Err(_) => check_some(some),
+        };
+        started.into_iter().flat_map(finish).collect()
     });
     checked.into_iter().try_for_each(|frames| decoder.take(frames?))
 }

@@ -41,11 +41,7 @@ impl Command for Stage {
         let (name, part, piece) = (call.argument(0), call.argument(1), call.argument(2).bytes());
         let mut key = Key::write(call, name);
         if part.is("BEGIN") {
-            // One that was only created is replaced: it is empty.
-            if key.get()?.is_some_and(|table| table.ready().is_some()) {
-                return Err(Failure::Other("the key holds a table that is not staged"));
-            }
-            key.set(CardTable::stage(piece)?);
+            begin(&mut key, piece)?;
         } else if part.is("FRAMES") {
             key.get_mut()?.ok_or(Failure::Other("no table has been begun"))?.stage_frames(piece)?;
         } else {
@@ -55,6 +51,21 @@ impl Command for Stage {
         call.replicate();
         call.reply_ok();
         Ok(())
+    }
+}
+
+/// Begins a table, in the place of one that is staged or was only created: that is empty, but may have a time to live.
+fn begin(key: &mut Key, header: &[u8]) -> Result<(), Failure> {
+    match key.get_mut()? {
+        Some(table) if table.ready().is_some() => Err(Failure::Other("the key holds a table that is not staged")),
+        Some(table) if !table.is_staged() => {
+            *table = CardTable::stage(header)?;
+            Ok(())
+        }
+        _ => {
+            key.set(CardTable::stage(header)?);
+            Ok(())
+        }
     }
 }
 

@@ -29,6 +29,8 @@ pub enum SchemaError {
         "a field's name is a lower-case letter, then letters, digits and underscores, at most {MAX_NAME}, got '{0}'"
     )]
     Name(String),
+    #[error("a field cannot be named id: that is the card's")]
+    NamedId,
     #[error("field '{0}' is named twice")]
     NamedTwice(String),
     #[error("the range of {name} is empty: {min} is above {max}")]
@@ -83,6 +85,9 @@ impl Schema {
         for (at, field) in fields.iter().enumerate() {
             if !is_name(&field.name) {
                 return Err(SchemaError::Name(field.name.clone()));
+            }
+            if field.name == "id" {
+                return Err(SchemaError::NamedId);
             }
             if fields[..at].iter().any(|other| other.name == field.name) {
                 return Err(SchemaError::NamedTwice(field.name.clone()));

@@ -5,6 +5,7 @@ use crate::loading::{Report, Request, queue};
 use crate::redis::call::Call;
 use crate::redis::command::{Argument, ArgumentKind, Command, Docs, KEY, KeyUse};
 use crate::redis::failure::Failure;
+use crate::redis::key::Key;
 use crate::redis::thread::Waiting;
 
 pub struct Load;

@@ -52,6 +52,7 @@ impl Command for Load {
         if !call.may_wait() {
             return Err(Failure::Other("a load takes a while: not in a transaction or a script"));
         }
+        Key::read(call, key).get()?;
         let request = Request {
             database: call.database(),
             key: key.bytes().to_vec(),

@@ -2,6 +2,7 @@
 
 use std::num::NonZeroUsize;
 use std::sync::Mutex;
+use std::time::Duration;
 
 use time::{OffsetDateTime, UtcOffset};
 
@@ -28,11 +29,13 @@ pub static SETTINGS: [Setting; 3] = [
     Setting { name: "load-dir", default: "", fixed: true, set: set_load_dir, get: load_dir },
 ];
 
-/// Memory for sorting, threads (0: one for each core), and bad rows that are left out of a load.
-pub static NUMBERS: [Number; 3] = [
+/// Memory for sorting, threads (0: one for each core), bad rows that are left out of a load, and seconds between two looks
+/// into the directory (0: none).
+pub static NUMBERS: [Number; 4] = [
     Number::new("load-memory", 256 << 20, 1 << 20, 1 << 40).memory(),
     Number::new("load-threads", 0, 0, 1024),
     Number::new("load-max-errors", 0, 0, i64::MAX),
+    Number::new("watch-interval", 0, 0, 86_400),
 ];
 
 pub fn load_memory() -> usize {
@@ -48,6 +51,14 @@ pub fn load_threads() -> usize {
 
 pub fn load_max_errors() -> u64 {
     NUMBERS[2].get() as u64
+}
+
+/// How often the directory is looked into, if at all.
+pub fn watch_interval() -> Option<Duration> {
+    match NUMBERS[3].get() as u64 {
+        0 => None,
+        seconds => Some(Duration::from_secs(seconds)),
+    }
 }
 
 /// The directory that files are loaded from; empty if there is none.

@@ -70,7 +70,8 @@ fn load(ctx: *mut raw::RedisModuleCtx, arguments: c_int) -> Result<(), String> {
     commands::register_all(ctx)?;
     redis::info::register(ctx);
     loading::queue::prepare(ctx);
-    redis::config::register(ctx, &config::SETTINGS, &config::NUMBERS)
+    redis::config::register(ctx, &config::SETTINGS, &config::NUMBERS)?;
+    loading::directory::prepare(ctx)
 }
 
 /// The package's version as the one number that `MODULE LIST` shows: 1.2.3 is 10203.

@@ -1,7 +1,7 @@
 //! `CARD.INFO`: what a table is and holds.
 
 use crate::cardtable::CardTable;
-use crate::loading::queue;
+use crate::loading::{directory, queue};
 use crate::redis::call::Call;
 use crate::redis::command::{Argument, ArgumentKind, Command, Docs, KEY, KeyUse};
 use crate::redis::failure::Failure;
@@ -52,6 +52,7 @@ fn reply(call: &Call, card_table: &CardTable, with_digest: bool) {
         ("classes", Box::new(|| reply_classes(call, card_table))),
         ("schema", Box::new(|| reply_schema(call, card_table))),
         ("ready", number(card_table.ready().is_some().into())),
+        ("stale", number(directory::may_be_stale().into())),
         ("version", or_null(load.and_then(|load| load.version))),
         ("loaded_at", or_null(load.and(card_table.ready().map(|(_, since)| since / 1000)))),
         (

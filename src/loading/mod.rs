@@ -10,7 +10,10 @@
 //! that Redis waits for much less than a millisecond each; replicas and the AOF get them as `CARD.STAGE`. The last step
 //! swaps the staged table for the old one, which has answered until then, in one `CARD.COMMIT`. Whenever a replica
 //! connects, a snapshot is taken or the power fails, there is one list or the other, whole.
+//!
+//! Files are named by clients, or found in a directory that is watched (`directory.rs`).
 
+pub mod directory;
 pub mod load;
 pub mod progress;
 pub mod queue;

@@ -23,7 +23,7 @@ fn ask_line<T: FromRedisValue>(db: &mut Connection, line: &str) -> T {
 
 fn settings(db: &mut Connection) -> [String; 2] {
     let settings: HashMap<String, String> = ask_line(db, "CONFIG GET card.*");
-    assert_eq!(settings.len(), 2, "{settings:?}");
+    assert_eq!(settings.len(), 7, "{settings:?}");
     ["card.darkver", "card.timezone"].map(|name| settings[name].clone())
 }
 
@@ -62,6 +62,30 @@ fn started_in_vain(arguments: &[&str]) -> String {
 
 fn module() -> &'static str {
     MODULE.to_str().expect("a path of UTF-8")
+}
+
+#[test]
+fn settings_of_loads_have_defaults_and_bounds() {
+    let server = Server::start();
+    let db = &mut server.connect();
+    for (name, default, bad) in [
+        ("card.load-memory", "268435456", ["1", "x"]),
+        ("card.load-threads", "0", ["-1", "1025"]),
+        ("card.load-max-errors", "0", ["-1", "x"]),
+        ("card.watch-interval", "0", ["-1", "86401"]),
+        // Fixed at the start.
+        ("card.load-dir", "", ["/", "elsewhere"]),
+    ] {
+        let shown = |db: &mut Connection| ask::<Vec<String>, _>(db, ["CONFIG", "GET", name]);
+        assert_eq!(shown(db), [name, default]);
+        for value in bad {
+            let reason = refused(db, ["CONFIG", "SET", name, value]);
+            assert!(reason.starts_with("ERR CONFIG SET failed"), "{name} {value}: {reason}");
+        }
+        assert_eq!(shown(db), [name, default]);
+    }
+    ask_line::<()>(db, "CONFIG SET card.load-memory 1mb");
+    assert_eq!(ask::<Vec<String>, _>(db, ["CONFIG", "GET", "card.load-memory"])[1], "1048576");
 }
 
 #[test]
@@ -205,7 +229,17 @@ fn stage(db: &mut Connection, key: &str, cards: u64) {
 fn info_has_a_section_of_the_module() {
     let server = Server::start();
     let db = &mut server.connect();
-    let names = ["card_tables", "card_records", "card_bytes", "card_hits", "card_misses", "card_errors"];
+    let names = [
+        "card_tables",
+        "card_records",
+        "card_bytes",
+        "card_hits",
+        "card_misses",
+        "card_errors",
+        "card_loads",
+        "card_failed_loads",
+        "card_loads_under_way",
+    ];
     assert_eq!(section(db), names.map(|name| (name.to_owned(), 0)));
     for sections in ["INFO modules", "INFO everything"] {
         assert!(ask_line::<String>(db, sections).contains("# card\r\ncard_tables:0\r\n"), "{sections}");
@@ -352,7 +386,7 @@ fn card_info_tells_what_a_table_is_and_holds() {
 
 #[test]
 fn card_info_is_a_map_or_names_and_values_in_turn() {
-    const NAMES: [&str; 12] = [
+    const NAMES: [&str; 13] = [
         "records",
         "memory_bytes",
         "bytes_per_record",
@@ -360,6 +394,7 @@ fn card_info_is_a_map_or_names_and_values_in_turn() {
         "classes",
         "schema",
         "ready",
+        "stale",
         "version",
         "loaded_at",
         "source",
@@ -376,6 +411,6 @@ fn card_info_is_a_map_or_names_and_values_in_turn() {
     let without = ask_line::<Vec<Value>>(db, "CARD.INFO t");
     assert_eq!(
         without.into_iter().step_by(2).collect::<Vec<_>>(),
-        NAMES[..11].iter().map(|n| text(n)).collect::<Vec<_>>()
+        NAMES[..12].iter().map(|n| text(n)).collect::<Vec<_>>()
     );
 }

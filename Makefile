@@ -1,6 +1,6 @@
 # What one can do here; `make` alone lists it. A comment after two hashes is a target's help.
 .DEFAULT_GOAL := help
-.PHONY: help deps build test lint bench-table fuzz clean
+.PHONY: help deps build test lint bench-table bench-server fuzz clean
 # cargo already uses every core, and its builds wait for each other.
 .NOTPARALLEL:
 
@@ -30,6 +30,9 @@ lint: deps ## check format, Rust, Lua and shell
 
 bench-table: deps ## measure the table with N rows (10000000); more options in ARGS
 	cargo run --release -p card-bench --bin table -- --rows $(N) $(ARGS)
+
+bench-server: build ## measure the module in a server beside its peers with N rows (10000000); more options in ARGS
+	cargo run --release -p card-bench --bin server -- --rows $(N) $(ARGS)
 
 fuzz: ## fuzz each decoder for SECONDS_EACH (60); needs the nightly compiler
 	@command -v cargo-fuzz >/dev/null || cargo install cargo-fuzz --locked

@@ -368,6 +368,19 @@ fn cards_that_come_in_descending_order_are_like_others() {
     }
 }
 
+#[test]
+fn cards_that_come_in_ascending_order_are_like_others() {
+    for step in [1, 2, 3, 50, 977, 1 << 40] {
+        let mut both = Both::new(&Schema::default());
+        for at in 0..20_000u128 {
+            // Now and then a jump, to which the next ones belong.
+            let jumps = at / 3000 * 1_000_000_007;
+            both.insert(Kind::Digits(20).spell(at * step + jumps), at % 22);
+        }
+        assert_is(&both.table, &both.model);
+    }
+}
+
 /// Changes that all fall into one gap make a chunk overflow by more than one block at a time.
 #[test]
 fn a_batch_of_changes_may_be_larger_than_the_table() {

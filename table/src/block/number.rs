@@ -316,7 +316,7 @@ pub(super) struct Segment {
     pub first: u128,
     pub rank: usize,
     /// Ids beyond the first.
-    rest: usize,
+    pub rest: usize,
     pub low_width: u8,
     /// Where its bits begin and end, counted from the start of the block.
     pub bits: (usize, usize),

@@ -4,6 +4,8 @@
 // Every test file is a program of its own, and uses a part of this.
 #![allow(dead_code)]
 
+pub mod kinds;
+
 use std::ffi::OsString;
 use std::fs::{self, File};
 use std::net::TcpListener;

@@ -46,13 +46,16 @@ impl<'a> Key<'a> {
     #[inline]
     fn value(&self) -> Result<*mut CardTable, Failure> {
         // An absent key that was opened to be read is null, one that was opened to be written is empty.
-        if self.key.is_null() || api!(RedisModule_KeyType(self.key)) == raw::REDISMODULE_KEYTYPE_EMPTY as c_int {
+        if self.key.is_null() {
             return Ok(ptr::null_mut());
         }
-        if api!(RedisModule_ModuleTypeGetType(self.key)) != TYPE.load(Ordering::Relaxed) {
-            return Err(Failure::WrongType);
+        if api!(RedisModule_ModuleTypeGetType(self.key)) == TYPE.load(Ordering::Relaxed) {
+            return Ok(api!(RedisModule_ModuleTypeGetValue(self.key)).cast());
         }
-        Ok(api!(RedisModule_ModuleTypeGetValue(self.key)).cast())
+        match api!(RedisModule_KeyType(self.key)) as isize {
+            raw::REDISMODULE_KEYTYPE_EMPTY => Ok(ptr::null_mut()),
+            _ => Err(Failure::WrongType),
+        }
     }
 
     /// What the key holds; none if there is no such key.

@@ -386,7 +386,7 @@ fn card_info_tells_what_a_table_is_and_holds() {
 
 #[test]
 fn card_info_is_a_map_or_names_and_values_in_turn() {
-    const NAMES: [&str; 13] = [
+    const NAMES: [&str; 14] = [
         "records",
         "memory_bytes",
         "bytes_per_record",
@@ -396,6 +396,7 @@ fn card_info_is_a_map_or_names_and_values_in_turn() {
         "ready",
         "stale",
         "version",
+        "rows",
         "loaded_at",
         "source",
         "loading",
@@ -411,6 +412,6 @@ fn card_info_is_a_map_or_names_and_values_in_turn() {
     let without = ask_line::<Vec<Value>>(db, "CARD.INFO t");
     assert_eq!(
         without.into_iter().step_by(2).collect::<Vec<_>>(),
-        NAMES[..12].iter().map(|n| text(n)).collect::<Vec<_>>()
+        NAMES[..13].iter().map(|n| text(n)).collect::<Vec<_>>()
     );
 }

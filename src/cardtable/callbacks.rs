@@ -92,7 +92,7 @@ extern "C" fn mem_usage(table: *const c_void) -> usize {
 extern "C" fn digest(digest: *mut raw::RedisModuleDigest, table: *mut c_void) {
     guarded("digest", || {
         // SAFETY: Redis gave it to this callback.
-        let bytes = unsafe { value(table) }.arrived().digest().to_le_bytes();
+        let bytes = unsafe { value(table) }.digest().to_le_bytes();
         api!(RedisModule_DigestAddStringBuffer(digest, bytes.as_ptr().cast(), bytes.len()));
         api!(RedisModule_DigestEndSequence(digest));
     });

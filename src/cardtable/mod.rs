@@ -104,6 +104,14 @@ impl CardTable {
         }
     }
 
+    /// The digest of the table; of a staged one, the digest that it will have.
+    pub fn digest(&self) -> u128 {
+        match &self.content {
+            Content::Table(table) => table.digest(),
+            Content::Staged(decoder) => decoder.digest(),
+        }
+    }
+
     pub fn is_staged(&self) -> bool {
         matches!(self.content, Content::Staged(_))
     }

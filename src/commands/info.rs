@@ -54,6 +54,7 @@ fn reply(call: &Call, card_table: &CardTable, with_digest: bool) {
         ("ready", number(card_table.ready().is_some().into())),
         ("stale", number(directory::may_be_stale().into())),
         ("version", or_null(load.and_then(|load| load.version))),
+        ("rows", or_null(load.map(|load| load.rows))),
         ("loaded_at", or_null(load.and(card_table.ready().map(|(_, since)| since / 1000)))),
         (
             "source",
@@ -65,7 +66,7 @@ fn reply(call: &Call, card_table: &CardTable, with_digest: bool) {
         ("loading", Box::new(|| reply_loading(call))),
     ];
     if with_digest {
-        fields.push(("digest", Box::new(|| call.reply_text(format_args!("{:032x}", table.digest())))));
+        fields.push(("digest", Box::new(|| call.reply_text(format_args!("{:032x}", card_table.digest())))));
     }
     call.reply_map(fields.len());
     for (name, reply) in fields {

@@ -64,6 +64,7 @@ impl Command for Load {
         let finish = |outcome: Result<Report, LoadError>| {
             waiting.answer(Box::new(move |call| match outcome {
                 Ok(report) => reply(call, &report),
+                Err(LoadError::Refused(failure)) => call.reply_failure(&failure),
                 Err(error) => call.reply_failure(&Failure::Told(error.to_string())),
             }));
         };

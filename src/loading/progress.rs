@@ -43,6 +43,8 @@ pub struct Progress {
     done: Arc<AtomicU64>,
     total: AtomicU64,
     rows: AtomicU64,
+    /// The highest percent that was told: it never goes back, also not between two phases.
+    highest: AtomicU64,
     started: Instant,
     cancelled: AtomicBool,
 }
@@ -64,6 +66,7 @@ impl Default for Progress {
             done: Arc::default(),
             total: AtomicU64::new(0),
             rows: AtomicU64::new(0),
+            highest: AtomicU64::new(0),
             started: Instant::now(),
             cancelled: AtomicBool::new(false),
         }
@@ -115,7 +118,7 @@ impl Progress {
         let seconds = self.seconds();
         Told {
             phase,
-            percent: percent as u64,
+            percent: self.highest.fetch_max(percent as u64, Ordering::Relaxed).max(percent as u64),
             rows,
             rows_per_second: (rows as f64 / seconds.max(0.001)) as u64,
             eta_seconds: if percent > 0.0 { (seconds * (100.0 - percent) / percent).ceil() as u64 } else { 0 },

@@ -64,7 +64,8 @@ impl Stage<'_> {
         let staging = self.staging;
         self.step(|call| {
             let mut key = Key::write(call, call.argument(0));
-            if key.get()?.is_some_and(|table| !table.is_staged()) {
+            let held = key.get().map_err(|_| LoadError::StagingKeyTaken)?;
+            if held.is_some_and(|table| !table.is_staged()) {
                 return Err(LoadError::StagingKeyTaken);
             }
             // One that is left over from a load that was interrupted is replaced.
@@ -82,7 +83,8 @@ impl Stage<'_> {
             }
             self.step(|call| {
                 let mut key = Key::write(call, call.argument(0));
-                let table = key.get_mut()?.ok_or(LoadError::StagingKeyTaken)?;
+                let held = key.get_mut().map_err(|_| LoadError::StagingKeyTaken)?;
+                let table = held.ok_or(LoadError::StagingKeyTaken)?;
                 table.stage_piece(piece)?;
                 call.changed(call.argument(0), c"card.stage");
                 call.replicate_as(STAGE, &[staging, b"FRAMES", &frames]);

@@ -339,6 +339,11 @@ impl Decoder {
         &self.table
     }
 
+    /// The digest that the whole will have.
+    pub fn digest(&self) -> u128 {
+        self.digest
+    }
+
     /// The header that was given.
     pub fn header_bytes(&self) -> Vec<u8> {
         header_bytes(&self.table.schema, self.records, self.digest)

@@ -274,13 +274,16 @@ pub struct Reader<R> {
     next_line: u64,
     offset: u64,
     ended: bool,
+    /// Whether what comes next belongs to a line that is too long.
+    skips: bool,
 }
 
 impl<R: Read> Reader<R> {
     /// Reads the header.
     pub fn new(source: R, schema: &Schema) -> Result<Reader<R>, TsvError> {
         let layout = Layout { schema: schema.clone(), columns: Vec::new() };
-        let mut reader = Reader { source, layout, begun: Vec::new(), next_line: 1, offset: 0, ended: false };
+        let mut reader =
+            Reader { source, layout, begun: Vec::new(), next_line: 1, offset: 0, ended: false, skips: false };
         let mut bytes = reader.read_some()?;
         if bytes.starts_with(BYTE_ORDER_MARK) {
             bytes.drain(..BYTE_ORDER_MARK.len());
@@ -315,38 +318,32 @@ impl<R: Read> Reader<R> {
         Ok(bytes)
     }
 
-    /// The next page; none at the end of the file. Of a line that is longer than a page, only the beginning is returned:
-    /// that is too long already.
+    /// The next page; none at the end of the file. Of a line that is longer than a page, the first has the beginning: that
+    /// is too long already. What is left of the line is skipped, and pages without rows come meanwhile.
     pub fn next_page(&mut self) -> io::Result<Option<Page>> {
         let mut bytes = self.read_some()?;
         if bytes.is_empty() {
             return Ok(None);
         }
-        let mut skipped = 0;
+        if self.skips {
+            let end = memchr::memchr(b'\n', &bytes);
+            let rest = bytes.split_off(end.map_or(bytes.len(), |end| end + 1));
+            self.skips = end.is_none();
+            self.offset += bytes.len() as u64;
+            self.next_line += u64::from(end.is_some());
+            self.begun = rest;
+            return Ok(Some(Page { first_line: self.next_line, offset: self.offset, bytes: Vec::new() }));
+        }
         if !self.ended {
             match memchr::memrchr(b'\n', &bytes) {
                 Some(end) => self.begun = bytes.split_off(end + 1),
-                None => skipped = self.skip_line()?,
+                None => self.skips = true,
             }
         }
         let page = Page { first_line: self.next_line, offset: self.offset, bytes };
-        self.next_line += memchr::memchr_iter(b'\n', &page.bytes).count() as u64 + u64::from(skipped > 0);
-        self.offset += (page.len() + skipped) as u64;
+        self.next_line += memchr::memchr_iter(b'\n', &page.bytes).count() as u64;
+        self.offset += page.len() as u64;
         Ok(Some(page))
-    }
-
-    /// Skips what is left of a line, and tells how much that was.
-    fn skip_line(&mut self) -> io::Result<usize> {
-        let mut skipped = 0;
-        while !self.ended {
-            let mut bytes = self.read_some()?;
-            if let Some(end) = memchr::memchr(b'\n', &bytes) {
-                self.begun = bytes.split_off(end + 1);
-                return Ok(skipped + bytes.len());
-            }
-            skipped += bytes.len();
-        }
-        Ok(skipped)
     }
 }
 

@@ -39,7 +39,7 @@ impl Watched {
     fn names(&self, folder: &str) -> Vec<String> {
         let Ok(entries) = fs::read_dir(self.0.path().join(folder)) else { return Vec::new() };
         let names = entries.map(|entry| entry.expect("an entry").file_name().into_string().expect("a name"));
-        let mut names: Vec<_> = names.filter(|name| !Path::new(name).extension().is_none()).collect();
+        let mut names: Vec<_> = names.filter(|name| Path::new(name).extension().is_some()).collect();
         names.sort();
         names
     }

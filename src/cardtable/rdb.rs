@@ -22,8 +22,9 @@ use crate::redis::file::{Bytes, Rdb, Unreadable};
 /// The version of this encoding.
 pub const ENCODING: i32 = 1;
 
-/// No string is longer.
-const STRING_BYTES: usize = 1 << 20;
+/// No string is longer. What is read and checked at once is freed again, but not all of it goes back to the system: so it
+/// is not much.
+const STRING_BYTES: usize = 256 << 10;
 
 /// How many strings are read before they are checked, on as many threads as there are cores.
 const STRINGS_AT_ONCE: usize = 8;

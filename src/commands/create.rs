@@ -51,7 +51,7 @@ impl Command for Create {
 
 fn schema(call: &Call) -> Result<Schema, Failure> {
     const EXPECTED: Failure = Failure::Syntax("FIELD name min max, where min and max are numbers up to 2^128 - 1");
-    let arguments: Vec<_> = call.arguments(1).collect();
+    let arguments = call.arguments(1);
     if arguments.is_empty() {
         return Ok(Schema::default());
     }

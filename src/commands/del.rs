@@ -22,7 +22,7 @@ impl Command for Del {
     };
 
     fn run(call: &Call) -> Result<(), Failure> {
-        let ids = call.arguments(1).map(|id| Id::parse(id.bytes())).collect::<Result<Vec<_>, _>>()?;
+        let ids = call.arguments(1).iter().map(|id| Id::parse(id.bytes())).collect::<Result<Vec<_>, _>>()?;
         let name = call.argument(0);
         let mut key = Key::write(call, name);
         let mut removed = 0;

@@ -22,7 +22,7 @@ impl Command for Info {
     };
 
     fn run(call: &Call) -> Result<(), Failure> {
-        let with_digest = match call.arguments(1).collect::<Vec<_>>().as_slice() {
+        let with_digest = match call.arguments(1) {
             [] => false,
             [word] if word.is("DIGEST") => true,
             _ => return Err(Failure::Syntax("[DIGEST]")),

@@ -42,7 +42,7 @@ impl Command for Load {
             return Ok(());
         }
         const EXPECTED: Failure = Failure::Syntax("file [VERSION version], or CANCEL");
-        let version = match call.arguments(2).collect::<Vec<_>>().as_slice() {
+        let version = match call.arguments(2) {
             [] => None,
             [word, version] if word.is("VERSION") => {
                 Some(version.number().filter(|&version| version < u64::MAX).ok_or(EXPECTED)?)

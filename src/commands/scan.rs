@@ -71,7 +71,7 @@ impl Command for Scan {
 fn options<'a>(call: &Call<'a>) -> Result<(&'a [u8], usize), Failure> {
     const EXPECTED: Failure = Failure::Syntax("[PREFIX prefix] [COUNT 1..10000]");
     let (mut prefix, mut count) = (b"".as_slice(), COUNT);
-    let options: Vec<_> = call.arguments(2).collect();
+    let options = call.arguments(2);
     for option in options.chunks(2) {
         match option {
             [word, value] if word.is("PREFIX") => prefix = value.bytes(),

@@ -1,5 +1,6 @@
 //! `CARD.SET` and `CARD.MSET`: adds cards or changes their values.
 
+use card_table::schema::MAX_FIELDS;
 use card_table::{Id, Inserted, Schema, Table};
 
 use crate::cardtable::CardTable;
@@ -63,9 +64,11 @@ type Record<'a> = (Id<'a>, u128);
 
 fn record<'a>(schema: &Schema, id: Text<'a>, values: &[Text]) -> Result<Record<'a>, Failure> {
     let id = Id::parse(id.bytes())?;
-    let fields = schema.fields().iter().zip(values);
-    let values: Vec<u128> = fields.map(|(field, value)| field.parse(value.bytes())).collect::<Result<_, _>>()?;
-    Ok((id, schema.pack(&values)?))
+    let mut parsed = [0; MAX_FIELDS];
+    for ((field, value), parsed) in schema.fields().iter().zip(values).zip(&mut parsed) {
+        *parsed = field.parse(value.bytes())?;
+    }
+    Ok((id, schema.pack(&parsed[..values.len()])?))
 }
 
 fn wrong_count(schema: &Schema, found: usize) -> Failure {
@@ -78,7 +81,7 @@ fn set<'a>(
     records: impl Fn(&Schema, &[Text<'a>]) -> Result<Vec<Record<'a>>, Failure>,
 ) -> Result<(), Failure> {
     let name = call.argument(0);
-    let arguments: Vec<_> = call.arguments(1).collect();
+    let arguments = call.arguments(1);
     let mut key = Key::write(call, name);
     let (mut new, mut changed) = (0u64, 0u64);
     let mut insert = |table: &mut Table, records: &[Record]| {
@@ -91,12 +94,12 @@ fn set<'a>(
     };
     if key.get()?.is_none() {
         // Records that fit the default schema are looked for before a table is made for them.
-        records(&Schema::default(), &arguments)?;
+        records(&Schema::default(), arguments)?;
         key.set(CardTable::create(Schema::default()));
     }
     let table = key.get_mut()?.expect("there is one now");
     let is_first = table.ready().is_none();
-    let records = records(table.table()?.schema(), &arguments)?;
+    let records = records(table.table()?.schema(), arguments)?;
     table.write(|table| insert(table, &records))?;
     if new + changed > 0 {
         call.changed(name, c"card.set");

@@ -121,7 +121,7 @@ fn options(call: &Call) -> Result<(u64, Option<Load>), Failure> {
     const EXPECTED: Failure = Failure::Syntax("[AT milliseconds] [VERSION version] [SOURCE source] [ROWS rows]");
     let number = |text: &Text| text.number().filter(|&number| number < u64::MAX).ok_or(EXPECTED);
     let (mut since, mut version, mut source, mut rows) = (None, None, None, None);
-    let options: Vec<_> = call.arguments(2).collect();
+    let options = call.arguments(2);
     for option in options.chunks(2) {
         match option {
             [word, value] if word.is("AT") => since = Some(number(value)?),

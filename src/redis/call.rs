@@ -10,11 +10,12 @@ use super::{api, c_string, has, raw};
 
 pub struct Call<'a> {
     pub(super) ctx: *mut raw::RedisModuleCtx,
-    arguments: &'a [*mut raw::RedisModuleString],
+    arguments: &'a [Text<'a>],
 }
 
 /// A string of Redis's, such as an argument or the name of a key.
 #[derive(Clone, Copy)]
+#[repr(transparent)]
 pub struct Text<'a> {
     pub(super) string: *mut raw::RedisModuleString,
     call: PhantomData<&'a ()>,
@@ -52,8 +53,8 @@ impl<'a> Call<'a> {
         argv: *mut *mut raw::RedisModuleString,
         argc: i32,
     ) -> Call<'a> {
-        // SAFETY: argv has argc strings, the command's name among them.
-        let all = unsafe { slice::from_raw_parts(argv, argc as usize) };
+        // SAFETY: argv has argc strings, the command's name among them, and a text is nothing but a pointer to a string.
+        let all = unsafe { slice::from_raw_parts(argv.cast::<Text>(), argc as usize) };
         Call { ctx, arguments: &all[1..] }
     }
 
@@ -65,12 +66,12 @@ impl<'a> Call<'a> {
     /// The argument at `at`; there are at least as many as the command's arity says.
     #[inline]
     pub fn argument(&self, at: usize) -> Text<'a> {
-        Text::new(self.arguments[at])
+        self.arguments[at]
     }
 
     /// The arguments from `from` on.
-    pub fn arguments(&self, from: usize) -> impl ExactSizeIterator<Item = Text<'a>> {
-        self.arguments[from.min(self.len())..].iter().map(|&string| Text::new(string))
+    pub fn arguments(&self, from: usize) -> &'a [Text<'a>] {
+        &self.arguments[from.min(self.len())..]
     }
 
     /// The database that the client has selected.

@@ -1,6 +1,6 @@
 # What one can do here; `make` alone lists it. A comment after two hashes is a target's help.
 .DEFAULT_GOAL := help
-.PHONY: help deps build test lint bench-table bench-server fuzz clean
+.PHONY: help deps run build test lint bench-table bench-server fuzz clean
 # cargo already uses every core, and its builds wait for each other.
 .NOTPARALLEL:
 
@@ -15,6 +15,10 @@ help: ## list the targets
 
 deps: ## install the system packages that are missing
 	@scripts/deps
+
+# Without this a folder of the same name would make it look done.
+run: build ## start a server with the module in the foreground, on port 6380; Ctrl-C ends it
+	redis-server redis.conf
 
 build: deps ## build the module: target/release/libredis_card.so
 	cargo build --release

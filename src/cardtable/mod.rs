@@ -8,11 +8,13 @@ pub mod callbacks;
 mod rdb;
 mod rewrite;
 
-use card_table::{CheckedFrames, DecodeError, Decoder, Schema, Table};
+use card_table::{CheckedFrames, Checker, DecodeError, Decoder, Schema, Table};
 
 use crate::metrics::Share;
 use crate::redis;
 use crate::redis::failure::Failure;
+
+pub const NOT_STAGED: Failure = Failure::Other("the key holds a table that is not staged");
 
 pub struct CardTable {
     content: Content,
@@ -56,15 +58,17 @@ impl CardTable {
         Ok(CardTable::new(Content::Staged(decoder), None, None))
     }
 
-    /// Takes the next frames of a staged table, all or none.
-    pub fn stage_frames(&mut self, frames: &[u8]) -> Result<(), Failure> {
-        let frames = self.staged()?.checker().check(frames)?;
-        self.stage_piece(frames)
+    /// What checks the frames of a staged table.
+    pub fn checker(&self) -> Result<Checker, Failure> {
+        match &self.content {
+            Content::Staged(decoder) => Ok(decoder.checker()),
+            Content::Table(_) => Err(NOT_STAGED),
+        }
     }
 
-    /// The same with frames that have been checked.
-    pub fn stage_piece(&mut self, piece: CheckedFrames) -> Result<(), Failure> {
-        self.staged()?.take(piece)?;
+    /// Adds frames to a staged table.
+    pub fn add(&mut self, frames: CheckedFrames) -> Result<(), Failure> {
+        self.staged()?.take(frames)?;
         self.recount();
         Ok(())
     }
@@ -72,7 +76,7 @@ impl CardTable {
     fn staged(&mut self) -> Result<&mut Decoder, Failure> {
         match &mut self.content {
             Content::Staged(decoder) => Ok(decoder),
-            Content::Table(_) => Err(Failure::Other("the key holds a table that is not staged")),
+            Content::Table(_) => Err(NOT_STAGED),
         }
     }
 

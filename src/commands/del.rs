@@ -1,7 +1,5 @@
 //! `CARD.DEL`: removes cards.
 
-use card_table::Id;
-
 use crate::redis::call::Call;
 use crate::redis::command::{Command, Docs, ID, KEY, KeyUse};
 use crate::redis::failure::Failure;
@@ -22,7 +20,7 @@ impl Command for Del {
     };
 
     fn run(call: &Call) -> Result<(), Failure> {
-        let ids = call.arguments(1).iter().map(|id| Id::parse(id.bytes())).collect::<Result<Vec<_>, _>>()?;
+        let ids = super::ids(call)?;
         let name = call.argument(0);
         let mut key = Key::write(call, name);
         let mut removed = 0;

@@ -51,7 +51,7 @@ impl Command for MultiGet {
     };
 
     fn run(call: &Call) -> Result<(), Failure> {
-        let ids = call.arguments(1).iter().map(|id| Id::parse(id.bytes())).collect::<Result<Vec<_>, _>>()?;
+        let ids = super::ids(call)?;
         let key = Key::read(call, call.argument(0));
         let Some(table) = key.get()? else {
             metrics::MISSES.add(ids.len() as u64);

@@ -24,7 +24,7 @@ impl Command for Json {
     };
 
     fn run(call: &Call) -> Result<(), Failure> {
-        let ids = call.arguments(1).iter().map(|id| Id::parse(id.bytes())).collect::<Result<Vec<_>, _>>()?;
+        let ids = super::ids(call)?;
         let key = Key::read(call, call.argument(0));
         let table = key.get()?.ok_or(Failure::Other("no such table"))?;
         let (table, _) = table.ready().ok_or(Failure::Other("the table is not ready: nothing has been loaded yet"))?;

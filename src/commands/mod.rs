@@ -13,16 +13,25 @@ mod stage;
 
 use std::ffi::CStr;
 
+use card_table::Id;
+
+use crate::redis::call::Call;
 use crate::redis::command::register;
+use crate::redis::failure::Failure;
 use crate::redis::raw;
 
-pub use stage::{commit, commit_options};
+pub use stage::{add, begin, commit, commit_options};
 
 /// Commands that are also sent, to replicas and into an AOF.
 pub const CREATE: &CStr = c"card.create";
 pub const STAGE: &CStr = c"card.stage";
 pub const COMMIT: &CStr = c"card.commit";
 pub const UNLINK: &CStr = c"UNLINK";
+
+/// The ids that follow the key.
+fn ids<'a>(call: &Call<'a>) -> Result<Vec<Id<'a>>, Failure> {
+    Ok(call.arguments(1).iter().map(|id| Id::parse(id.bytes())).collect::<Result<_, _>>()?)
+}
 
 pub fn register_all(ctx: *mut raw::RedisModuleCtx) -> Result<(), String> {
     register::<create::Create>(ctx)?;

@@ -5,8 +5,10 @@
 //! under its own key, or in the place of another table, at once. Until then the staged table is a key like any other, so
 //! that RDB files, replicas and crashes find it as it is, and nothing can be asked of it.
 
-use crate::cardtable::{CardTable, Load};
-use crate::commands::COMMIT;
+use card_table::CheckedFrames;
+
+use crate::cardtable::{CardTable, Load, NOT_STAGED};
+use crate::commands::{COMMIT, STAGE};
 use crate::redis;
 use crate::redis::call::{Call, Text};
 use crate::redis::command::{Argument, ArgumentKind, Command, Docs, KEY, KeyUse};
@@ -39,34 +41,45 @@ impl Command for Stage {
 
     fn run(call: &Call) -> Result<(), Failure> {
         let (name, part, piece) = (call.argument(0), call.argument(1), call.argument(2).bytes());
-        let mut key = Key::write(call, name);
         if part.is("BEGIN") {
-            begin(&mut key, piece)?;
+            begin(call, name, piece)?;
         } else if part.is("FRAMES") {
-            key.get_mut()?.ok_or(Failure::Other("no table has been begun"))?.stage_frames(piece)?;
+            let checker = Key::read(call, name).get()?.ok_or(NOTHING_BEGUN)?.checker()?;
+            add(call, name, checker.check(piece)?, piece)?;
         } else {
             return Err(Failure::Syntax("BEGIN header or FRAMES frames"));
         }
-        call.changed(name, c"card.stage");
-        call.replicate();
         call.reply_ok();
         Ok(())
     }
 }
 
+const NOTHING_BEGUN: Failure = Failure::Other("no table has been begun");
+
 /// Begins a table, in the place of one that is staged or was only created: that is empty, but may have a time to live.
-fn begin(key: &mut Key, header: &[u8]) -> Result<(), Failure> {
+pub fn begin(call: &Call, name: Text, header: &[u8]) -> Result<(), Failure> {
+    let mut key = Key::write(call, name);
+    let staged = CardTable::stage(header);
     match key.get_mut()? {
-        Some(table) if table.ready().is_some() => Err(Failure::Other("the key holds a table that is not staged")),
-        Some(table) if !table.is_staged() => {
-            *table = CardTable::stage(header)?;
-            Ok(())
-        }
-        _ => {
-            key.set(CardTable::stage(header)?);
-            Ok(())
-        }
+        Some(table) if table.ready().is_some() => return Err(NOT_STAGED),
+        Some(table) if !table.is_staged() => *table = staged?,
+        _ => key.set(staged?),
     }
+    tell(call, name, b"BEGIN", header);
+    Ok(())
+}
+
+/// Adds a piece, which is these frames.
+pub fn add(call: &Call, name: Text, piece: CheckedFrames, frames: &[u8]) -> Result<(), Failure> {
+    let mut key = Key::write(call, name);
+    key.get_mut()?.ok_or(NOTHING_BEGUN)?.add(piece)?;
+    tell(call, name, b"FRAMES", frames);
+    Ok(())
+}
+
+fn tell(call: &Call, name: Text, part: &[u8], piece: &[u8]) {
+    call.changed(name, c"card.stage");
+    call.replicate_as(STAGE, &[name.bytes(), part, piece]);
 }
 
 impl Command for Commit {

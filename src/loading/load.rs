@@ -188,25 +188,22 @@ fn lower_priority() {
     unsafe { libc::setpriority(libc::PRIO_PROCESS, 0, 10) };
 }
 
-/// The name of the key in which a table is staged. In a cluster it must be in the same slot, which is named by what is
-/// between braces, or by the whole name if there is nothing. None if the name has a brace that does not let itself be put
-/// between others.
-pub fn staging_key(key: &[u8]) -> Option<Vec<u8>> {
+/// The name of the key in which a table is staged, and whether that is in the table's slot, as it must be in a cluster. The
+/// slot is named by what is between braces, or by the whole name if there is nothing; a name with a closing brace cannot
+/// be put between others.
+pub fn staging_key(key: &[u8]) -> (Vec<u8>, bool) {
     const SUFFIX: &[u8] = b".staging";
     let tag = key.iter().position(|&byte| byte == b'{').and_then(|open| {
         let rest = &key[open + 1..];
         rest.iter().position(|&byte| byte == b'}').filter(|&len| len > 0)
     });
-    match tag {
-        Some(_) => Some([key, SUFFIX].concat()),
-        None if key.contains(&b'}') || key.is_empty() => None,
-        None => Some([b"{", key, b"}", SUFFIX].concat()),
+    if tag.is_some() {
+        ([key, SUFFIX].concat(), true)
+    } else if key.contains(&b'}') || key.is_empty() {
+        ([key, SUFFIX].concat(), false)
+    } else {
+        ([b"{", key, b"}", SUFFIX].concat(), true)
     }
-}
-
-/// Where the name of a key cannot be put between braces, outside of clusters.
-pub fn any_staging_key(key: &[u8]) -> Vec<u8> {
-    staging_key(key).unwrap_or_else(|| [key, b".staging"].concat())
 }
 
 #[cfg(test)]
@@ -215,13 +212,20 @@ mod tests {
 
     #[test]
     fn a_staging_key_is_in_the_slot_of_its_table() {
-        let name = |key: &str| staging_key(key.as_bytes()).map(|name| String::from_utf8(name).unwrap());
-        assert_eq!(name("blacklist:0").unwrap(), "{blacklist:0}.staging");
-        assert_eq!(name("list:{7}").unwrap(), "list:{7}.staging");
-        assert_eq!(name("{a}b{c}").unwrap(), "{a}b{c}.staging");
-        assert_eq!(name("a{b").unwrap(), "{a{b}.staging");
-        assert_eq!(name("a}b"), None);
-        assert_eq!(name("a{}b"), None);
-        assert_eq!(name(""), None);
+        let name = |key: &str| {
+            let (name, in_slot) = staging_key(key.as_bytes());
+            (String::from_utf8(name).unwrap(), in_slot)
+        };
+        for (key, expected) in [
+            ("blacklist:0", "{blacklist:0}.staging"),
+            ("list:{7}", "list:{7}.staging"),
+            ("{a}b{c}", "{a}b{c}.staging"),
+            ("a{b", "{a{b}.staging"),
+        ] {
+            assert_eq!(name(key), (expected.into(), true));
+        }
+        for key in ["a}b", "a{}b", ""] {
+            assert_eq!(name(key), (format!("{key}.staging"), false));
+        }
     }
 }

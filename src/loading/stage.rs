@@ -5,10 +5,10 @@ use std::time::Duration;
 
 use card_table::Table;
 
-use super::load::{LoadError, Request, any_staging_key, staging_key};
+use super::load::{LoadError, Request, staging_key};
 use super::progress::{Phase, Progress};
 use crate::cardtable::{CardTable, Load};
-use crate::commands::{STAGE, UNLINK, commit};
+use crate::commands::{UNLINK, add, begin, commit};
 use crate::redis;
 use crate::redis::call::Call;
 use crate::redis::key::Key;
@@ -38,10 +38,10 @@ pub fn replace(
     context: &mut Context,
 ) -> Result<(), LoadError> {
     let is_cluster = context.locked(request.database, Locked::is_cluster);
-    let staging = match staging_key(&request.key) {
-        None if is_cluster => return Err(LoadError::NoStagingKey),
-        _ => any_staging_key(&request.key),
-    };
+    let (staging, in_slot) = staging_key(&request.key);
+    if is_cluster && !in_slot {
+        return Err(LoadError::NoStagingKey);
+    }
     let mut stage = Stage { request, staging: &staging, progress, context };
     let outcome = stage.fill(table).and_then(|()| stage.commit(load));
     if outcome.is_err() {
@@ -61,19 +61,8 @@ impl Stage<'_> {
     fn fill(&mut self, table: Table) -> Result<(), LoadError> {
         self.progress.enter(Phase::Staging, table.blocks() as u64);
         let header = table.header_bytes();
-        let staging = self.staging;
-        self.step(|call| {
-            let mut key = Key::write(call, call.argument(0));
-            let held = key.get().map_err(|_| LoadError::StagingKeyTaken)?;
-            if held.is_some_and(|table| !table.is_staged()) {
-                return Err(LoadError::StagingKeyTaken);
-            }
-            // One that is left over from a load that was interrupted is replaced.
-            key.set(CardTable::stage(&header).map_err(crate::redis::failure::Failure::from)?);
-            call.changed(call.argument(0), c"card.stage");
-            call.replicate_as(STAGE, &[staging, b"BEGIN", &header]);
-            Ok(())
-        })?;
+        // One that is left over from a load that was interrupted is replaced.
+        self.step(|call| begin(call, call.argument(0), &header).map_err(|_| LoadError::StagingKeyTaken))?;
         let mut done = 0;
         for (at, piece) in table.into_pieces(PIECE_BYTES).enumerate() {
             let frames = piece.to_bytes();
@@ -81,15 +70,8 @@ impl Stage<'_> {
             if at % LOOK_EVERY == 0 {
                 self.wait_for_replicas()?;
             }
-            self.step(|call| {
-                let mut key = Key::write(call, call.argument(0));
-                let held = key.get_mut().map_err(|_| LoadError::StagingKeyTaken)?;
-                let table = held.ok_or(LoadError::StagingKeyTaken)?;
-                table.stage_piece(piece)?;
-                call.changed(call.argument(0), c"card.stage");
-                call.replicate_as(STAGE, &[staging, b"FRAMES", &frames]);
-                Ok(())
-            })?;
+            let add = |call: &Call| add(call, call.argument(0), piece, &frames);
+            self.step(|call| add(call).map_err(|_| LoadError::StagingKeyTaken))?;
             self.progress.set_done(done);
             thread::sleep(PAUSE);
         }

@@ -45,6 +45,33 @@ impl<'a> Text<'a> {
     }
 }
 
+/// Strings of ours in Redis's form, for functions that take several.
+pub(super) struct Strings {
+    ctx: *mut raw::RedisModuleCtx,
+    strings: Vec<*mut raw::RedisModuleString>,
+}
+
+impl Strings {
+    pub fn new<'b>(ctx: *mut raw::RedisModuleCtx, words: impl IntoIterator<Item = &'b [u8]>) -> Strings {
+        let string = |word: &[u8]| api!(RedisModule_CreateString(ctx, word.as_ptr().cast(), word.len()));
+        Strings { ctx, strings: words.into_iter().map(string).collect() }
+    }
+
+    pub fn len(&self) -> usize {
+        self.strings.len()
+    }
+
+    pub fn as_mut_ptr(&mut self) -> *mut *mut raw::RedisModuleString {
+        self.strings.as_mut_ptr()
+    }
+}
+
+impl Drop for Strings {
+    fn drop(&mut self) {
+        self.strings.drain(..).for_each(|string| api!(RedisModule_FreeString(self.ctx, string)));
+    }
+}
+
 impl<'a> Call<'a> {
     /// # Safety
     /// These are what Redis gave to a command that is running, and that ends after 'a.
@@ -151,12 +178,9 @@ impl<'a> Call<'a> {
 
     /// Replicas, and the AOF, get this command with these arguments.
     pub fn replicate_as(&self, command: &CStr, arguments: &[&[u8]]) {
-        let strings: Vec<_> = arguments
-            .iter()
-            .map(|bytes| api!(RedisModule_CreateString(self.ctx, bytes.as_ptr().cast(), bytes.len())))
-            .collect();
-        api!(RedisModule_Replicate(self.ctx, command.as_ptr(), c"v".as_ptr(), strings.as_ptr(), strings.len()));
-        strings.into_iter().for_each(|string| api!(RedisModule_FreeString(self.ctx, string)));
+        let mut strings = Strings::new(self.ctx, arguments.iter().copied());
+        let format = c"v".as_ptr();
+        api!(RedisModule_Replicate(self.ctx, command.as_ptr(), format, strings.as_mut_ptr(), strings.len()));
     }
 
     /// Clients that watch the key learn that it has changed, and those who listen to keyspace events what happened.

@@ -4,7 +4,7 @@ use std::ffi::{CStr, c_char};
 use std::ops::Deref;
 use std::slice;
 
-use super::call::Text;
+use super::call::{Strings, Text};
 use super::{api, raw};
 
 /// An RDB file, or the like, being read or written.
@@ -92,11 +92,7 @@ impl Aof<'_> {
 
     /// Writes a command.
     pub fn put(&self, command: &CStr, arguments: &[&[u8]]) {
-        let strings: Vec<_> = arguments
-            .iter()
-            .map(|bytes| api!(RedisModule_CreateString(std::ptr::null_mut(), bytes.as_ptr().cast(), bytes.len())))
-            .collect();
-        api!(RedisModule_EmitAOF(self.io, command.as_ptr(), c"v".as_ptr(), strings.as_ptr(), strings.len()));
-        strings.into_iter().for_each(|string| api!(RedisModule_FreeString(std::ptr::null_mut(), string)));
+        let mut strings = Strings::new(std::ptr::null_mut(), arguments.iter().copied());
+        api!(RedisModule_EmitAOF(self.io, command.as_ptr(), c"v".as_ptr(), strings.as_mut_ptr(), strings.len()));
     }
 }

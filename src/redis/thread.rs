@@ -1,9 +1,9 @@
 //! Redis from a thread of our own: under its lock, as if a command ran.
 
-use std::ffi::{CStr, CString, c_int};
+use std::ffi::{CStr, c_int};
 use std::ptr;
 
-use super::call::Call;
+use super::call::{Call, Strings};
 use super::{OK, api, raw};
 
 /// A context that may be used from a thread, while Redis is locked.
@@ -51,16 +51,11 @@ pub struct Locked {
 impl Locked {
     /// Runs something as a command with these arguments would.
     pub fn call<T>(&self, arguments: &[&[u8]], run: impl FnOnce(&Call) -> T) -> T {
-        let mut strings: Vec<_> = [b"card".as_slice()]
-            .iter()
-            .chain(arguments)
-            .map(|bytes| api!(RedisModule_CreateString(self.ctx, bytes.as_ptr().cast(), bytes.len())))
-            .collect();
-        // SAFETY: the strings live until they are freed below, after `run`.
+        let name = b"card".as_slice();
+        let mut strings = Strings::new(self.ctx, [name].into_iter().chain(arguments.iter().copied()));
+        // SAFETY: the strings live longer than the call, which does not leave `run`.
         let call = unsafe { Call::new(self.ctx, strings.as_mut_ptr(), strings.len() as c_int) };
-        let result = run(&call);
-        strings.into_iter().for_each(|string| api!(RedisModule_FreeString(self.ctx, string)));
-        result
+        run(&call)
     }
 
     fn flags(&self) -> u32 {
@@ -102,14 +97,9 @@ impl Locked {
     }
 
     fn text_of(&self, command: &CStr, arguments: &[&CStr]) -> String {
-        let strings: Vec<_> = arguments
-            .iter()
-            .map(|text| api!(RedisModule_CreateString(self.ctx, text.as_ptr(), text.count_bytes())))
-            .collect();
-        let format = CString::from(c"v");
-        let reply =
-            api!(RedisModule_Call(self.ctx, command.as_ptr(), format.as_ptr(), strings.as_ptr(), strings.len()));
-        strings.into_iter().for_each(|string| api!(RedisModule_FreeString(self.ctx, string)));
+        let mut strings = Strings::new(self.ctx, arguments.iter().map(|text| text.to_bytes()));
+        let format = c"v".as_ptr();
+        let reply = api!(RedisModule_Call(self.ctx, command.as_ptr(), format, strings.as_mut_ptr(), strings.len()));
         if reply.is_null() {
             return String::new();
         }

@@ -80,9 +80,9 @@ impl Table {
         let highest_symbol = self.schema.highest_symbol();
         let numbers = self.numbers.into_iter().flat_map(|run| {
             let class = run.kind().class();
-            run.into_blocks().map(move |block| (class, block))
+            run.directory.into_blocks().map(move |block| (class, block))
         });
-        let mut blocks = numbers.chain(self.texts.into_blocks().map(|block| (Class::Text, block))).peekable();
+        let mut blocks = numbers.chain(self.texts.directory.into_blocks().map(|block| (Class::Text, block))).peekable();
         std::iter::from_fn(move || {
             let mut piece = CheckedFrames::empty(highest_symbol);
             let mut len = 0;

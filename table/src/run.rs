@@ -17,7 +17,7 @@ const JOINED_RECORDS: usize = MAX_RECORDS * 3 / 4;
 
 #[derive(Clone)]
 pub(crate) struct Run<K: Kind> {
-    directory: Directory<K>,
+    pub directory: Directory<K>,
 }
 
 /// What became of a record.
@@ -58,21 +58,6 @@ impl<K: Kind> Run<K> {
     /// Gives back what the directory has in reserve.
     pub fn shrink(&mut self) {
         self.directory.shrink();
-    }
-
-    /// The blocks, in order.
-    pub fn into_blocks(self) -> impl Iterator<Item = Box<[u8]>> {
-        self.directory.into_blocks()
-    }
-
-    /// See [`Directory::relocate`].
-    pub fn relocate(
-        &mut self,
-        from: usize,
-        relocate: &mut dyn FnMut(Box<[u8]>) -> Box<[u8]>,
-        enough: &mut dyn FnMut() -> bool,
-    ) -> usize {
-        self.directory.relocate(from, relocate, enough)
     }
 
     #[inline]

@@ -207,13 +207,13 @@ impl Table {
     ) -> Option<usize> {
         let (mut at, mut before) = (from, 0);
         for run in &mut self.numbers {
-            at += run.relocate(at.saturating_sub(before), &mut relocate, &mut enough);
+            at += run.directory.relocate(at.saturating_sub(before), &mut relocate, &mut enough);
             before += run.blocks();
             if at < before {
                 return Some(at);
             }
         }
-        at += self.texts.relocate(at.saturating_sub(before), &mut relocate, &mut enough);
+        at += self.texts.directory.relocate(at.saturating_sub(before), &mut relocate, &mut enough);
         (at < self.blocks()).then_some(at)
     }
 

@@ -3,12 +3,11 @@
 mod common;
 
 use std::collections::{BTreeSet, HashMap};
-use std::fs::{self, File};
-use std::io::{BufWriter, Write};
+use std::fs;
 use std::thread;
 use std::time::{Duration, Instant};
 
-use common::{Server, ask, try_ask, wait_for};
+use common::{Server, ask, try_ask, wait_for, write_long_list};
 use redis::{Connection, RedisResult, Value};
 
 const STAGING: &str = "{list}.staging";
@@ -22,14 +21,7 @@ fn server(arguments: &[&str]) -> Server {
     let server = Server::with(&[&["--card.load-dir", "lists", "--card.load-threads", "1"], arguments].concat());
     fs::create_dir(server.directory().join("lists")).expect("a folder");
     for (type_, cards) in (1..).zip(CARDS) {
-        let file = File::create(server.directory().join(format!("lists/{type_}.tsv"))).expect("a file");
-        let (mut file, mut random) = (BufWriter::new(file), fastrand::Rng::with_seed(type_));
-        file.write_all(b"cardId\ttype\tstatus\n").unwrap();
-        for _ in 0..cards {
-            (0..6).for_each(|_| write!(file, "{:032x}", random.u128(..)).unwrap());
-            writeln!(file, "\t{type_}\t1").unwrap();
-        }
-        file.flush().unwrap();
+        write_long_list(&server.directory().join(format!("lists/{type_}.tsv")), cards, type_);
     }
     load(&server, 1).expect("loaded");
     server

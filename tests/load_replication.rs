@@ -3,13 +3,12 @@
 mod common;
 
 use std::collections::{BTreeSet, HashMap};
-use std::fs::{self, File};
-use std::io::{BufWriter, Write};
+use std::fs;
 use std::process::Command;
 use std::thread::{self, Scope, ScopedJoinHandle};
 use std::time::Duration;
 
-use common::{Server, ask, refused, try_ask, wait_for};
+use common::{Server, ask, refused, try_ask, wait_for, write_long_list};
 use redis::{Connection, RedisResult, Value};
 
 const STAGING: &str = "{list}.staging";
@@ -48,14 +47,7 @@ fn replica_of(primary: &Server) -> Server {
 }
 
 fn write(server: &Server, name: &str, cards: u64, type_: u64) {
-    let file = File::create(server.directory().join("lists").join(name)).expect("a file");
-    let (mut file, mut random) = (BufWriter::new(file), fastrand::Rng::with_seed(type_));
-    file.write_all(b"cardId\ttype\tstatus\n").unwrap();
-    for _ in 0..cards {
-        (0..6).for_each(|_| write!(file, "{:032x}", random.u128(..)).unwrap());
-        writeln!(file, "\t{type_}\t1").unwrap();
-    }
-    file.flush().unwrap();
+    write_long_list(&server.directory().join("lists").join(name), cards, type_);
 }
 
 fn load(server: &Server, file: &str) -> Outcome {

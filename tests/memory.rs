@@ -5,6 +5,7 @@ mod common;
 use std::collections::BTreeMap;
 
 use card_table::{Builder, Id, Schema, Table};
+use common::kinds::{cards, cards_of};
 use common::{Server, ask, refused, try_ask, wait_for};
 use redis::{Connection, Value};
 
@@ -282,29 +283,6 @@ fn load(server: &Server, key: &str, table: &Table) {
         let () = ask(loader, [b"CARD.STAGE", key.as_bytes(), b"FRAMES", &frames]);
     }
     let () = ask(loader, ["CARD.COMMIT", key, key]);
-}
-
-type Card = (Vec<u8>, Vec<u128>);
-
-fn cards(db: &mut Connection, key: &str) -> Vec<Card> {
-    let (mut cards, mut cursor) = (Vec::new(), b"0".to_vec());
-    loop {
-        let scan = [b"CARD.SCAN", key.as_bytes(), &cursor, b"COUNT", b"10000"];
-        let (next, some): (Vec<u8>, Vec<Vec<Value>>) = ask(db, scan);
-        cards.extend(some.into_iter().map(|mut card| {
-            let values = card.split_off(1).into_iter().map(|value| redis::from_redis_value(value).expect("a number"));
-            let values = values.collect();
-            (redis::from_redis_value(card.remove(0)).expect("an id"), values)
-        }));
-        if next == b"0" {
-            return cards;
-        }
-        cursor = next;
-    }
-}
-
-fn cards_of(table: &Table) -> Vec<Card> {
-    table.iter().map(|(id, symbol)| (id.to_bytes(), table.schema().unpack(symbol))).collect()
 }
 
 /// Cards of 31 networks, 16 random digits each.

@@ -8,6 +8,7 @@ pub mod kinds;
 
 use std::ffi::OsString;
 use std::fs::{self, File};
+use std::io::{BufWriter, Write};
 use std::net::TcpListener;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
@@ -203,6 +204,18 @@ pub fn refused<A: AsRef<[u8]>>(connection: &mut Connection, command: impl IntoIt
     let error = try_ask::<redis::Value, _>(connection, command).expect_err("the command fails");
     let code = error.code().unwrap_or_default().to_owned();
     format!("{code} {}", error.detail().unwrap_or_default()).trim().into()
+}
+
+/// Writes a list of so many cards whose ids are long, so that there is much to stage, all of one type.
+pub fn write_long_list(path: &Path, cards: u64, type_: u64) {
+    let mut file = BufWriter::new(File::create(path).expect("a file"));
+    let mut random = fastrand::Rng::with_seed(type_);
+    file.write_all(b"cardId\ttype\tstatus\n").expect("a header");
+    for _ in 0..cards {
+        (0..6).for_each(|_| write!(file, "{:032x}", random.u128(..)).expect("an id"));
+        writeln!(file, "\t{type_}\t1").expect("a row");
+    }
+    file.flush().expect("a file");
 }
 
 /// Waits until something holds, which it does within `seconds`.

@@ -16,7 +16,7 @@ use std::io::{self, Read, Write};
 use thiserror::Error;
 
 use crate::block::{self, Column, Kind, MAX_BLOCK_BYTES, Numbers, Records, Texts};
-use crate::corrupt::{Corrupt, ensure};
+use crate::corrupt::{Corrupt, broken, ensure};
 use crate::digest;
 use crate::heap;
 use crate::id::{Class, Id};
@@ -155,10 +155,6 @@ fn blocks_of<K: Kind>(run: &Run<K>) -> impl Iterator<Item = (Class, &[u8])> {
         let block = run.block(here);
         Some((run.kind().class(), &block[..run.kind().used(block)]))
     })
-}
-
-fn broken(rule: &'static str) -> Corrupt {
-    ensure(false, rule).expect_err("it does not hold")
 }
 
 fn read_array<const N: usize>(source: &mut impl Read) -> io::Result<[u8; N]> {

@@ -1,9 +1,11 @@
-//! A sorted batch of changes, and applying it in one pass over the blocks it touches.
+//! A sorted batch of changes, applied in one pass over the blocks that it touches, by way of a [patch](crate::patch).
 
-use crate::block::{Kind, Numbers, Records, Texts};
+use std::ops::AddAssign;
+
+use crate::block::{self, Column, Kind, Numbers, Records, Texts};
 use crate::digest;
 use crate::id::Id;
-use crate::run::Run;
+use crate::patch::Patch;
 use crate::schema::Schema;
 use crate::table::Table;
 
@@ -27,51 +29,96 @@ pub struct Applied {
     pub unchanged: u64,
 }
 
+impl Applied {
+    /// How many cards are not as they were.
+    pub(crate) fn all(&self) -> u64 {
+        self.added + self.changed + self.removed
+    }
+}
+
+impl AddAssign for Applied {
+    fn add_assign(&mut self, more: Applied) {
+        self.added += more.added;
+        self.changed += more.changed;
+        self.removed += more.removed;
+        self.unchanged += more.unchanged;
+    }
+}
+
+/// A card and its new symbol; without one, it is to be removed.
+pub type Change = (Id<'static>, Option<u128>);
+
 impl Changes {
     pub(crate) fn new(schema: &Schema) -> Changes {
         Changes { schema: schema.clone(), numbers: Vec::new(), texts: Vec::new() }
     }
+
+    /// How many there are.
+    pub fn len(&self) -> u64 {
+        let blocks = self.numbers.iter().flat_map(|(_, blocks)| blocks).chain(&self.texts);
+        blocks.map(|block| block::count(block) as u64).sum()
+    }
+
+    pub fn is_empty(&self) -> bool {
+        self.len() == 0
+    }
+
+    /// All of them, ascending.
+    pub fn iter(&self) -> impl Iterator<Item = Change> {
+        let texts = Texts::new(self.schema.removal());
+        let numbers = self.numbers.iter().flat_map(|(kind, blocks)| self.decoded(*kind, blocks));
+        numbers.chain(self.decoded(texts, &self.texts))
+    }
+
+    fn decoded<K: Kind>(&self, kind: K, blocks: &[Box<[u8]>]) -> impl Iterator<Item = Change> {
+        let removal = self.schema.removal();
+        blocks.iter().flat_map(move |block| {
+            let mut records = Records::default();
+            kind.decode(block, &mut records);
+            (0..records.len()).map(move |rank| {
+                let symbol = records.symbols[rank];
+                (kind.id(records.ids.at(rank)).into_owned(), (symbol != removal).then_some(symbol))
+            })
+        })
+    }
 }
+
+/// How many changes are applied in one go, and how many blocks they may touch.
+const CHANGES_AT_ONCE: usize = 8192;
+const BLOCKS_AT_ONCE: usize = 1024;
 
 impl Table {
     /// Applies changes that were made for this table's schema; others are a bug of the caller and panic.
     pub fn apply(&mut self, changes: &Changes) -> Applied {
         assert_eq!(self.schema, changes.schema, "changes are made for the table's schema");
-        let mut effect =
-            Effect { removal: self.schema.removal(), digest: self.records_digest, applied: Applied::default() };
-        for (kind, blocks) in &changes.numbers {
-            effect.apply(self.run_mut(kind.class()), *kind, blocks);
+        let mut applied = Applied::default();
+        let mut rest = changes.iter().peekable();
+        let mut some = Vec::new();
+        loop {
+            some.extend(rest.by_ref().take(CHANGES_AT_ONCE - some.len()));
+            if some.is_empty() {
+                return applied;
+            }
+            let excerpt = self.excerpt(&Patch::new(&self.schema), &some, rest.peek().map(|(id, _)| id), BLOCKS_AT_ONCE);
+            let taken = excerpt.changes;
+            let (patch, more) = excerpt.apply(&some);
+            self.patch(patch);
+            applied += more;
+            some.drain(..taken);
         }
-        effect.apply(&mut self.texts, Texts::new(self.schema.removal()), &changes.texts);
-        self.records_digest = effect.digest;
-        self.numbers.retain(|run| run.len() > 0);
-        effect.applied
     }
 }
 
 /// What changes have come to so far.
-struct Effect {
-    removal: u128,
-    digest: u128,
-    applied: Applied,
+#[derive(Default)]
+pub(crate) struct Effect {
+    /// What they add to a table's digest.
+    pub digest: u128,
+    pub applied: Applied,
 }
 
 impl Effect {
-    fn apply<K: Kind>(&mut self, run: &mut Run<K>, kind: K, blocks: &[Box<[u8]>]) {
-        let removal = self.removal;
-        let mut records = Records::default();
-        for block in blocks {
-            records.clear();
-            kind.decode(block, &mut records);
-            run.apply(
-                &records,
-                |symbol| symbol == removal,
-                |id, before, after| self.count(&kind.id(id), before, after),
-            );
-        }
-    }
-
-    fn count(&mut self, id: &Id, before: Option<u128>, after: Option<u128>) {
+    pub fn count(&mut self, id: &Id, before: Option<u128>, after: Option<u128>) {
         if let Some(symbol) = before {
             self.digest = self.digest.wrapping_sub(digest::of_record(id, symbol));
         }

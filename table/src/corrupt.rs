@@ -9,8 +9,12 @@ pub struct Corrupt {
     rule: &'static str,
 }
 
+pub(crate) fn broken(rule: &'static str) -> Corrupt {
+    Corrupt { rule }
+}
+
 /// The rule holds, or the bytes are corrupt.
 #[inline]
 pub(crate) fn ensure(holds: bool, rule: &'static str) -> Result<(), Corrupt> {
-    if holds { Ok(()) } else { Err(Corrupt { rule }) }
+    if holds { Ok(()) } else { Err(broken(rule)) }
 }

@@ -59,6 +59,13 @@ impl<K: Kind> Clone for Directory<K> {
 /// Where a block is: its chunk, and its place there.
 pub(crate) type At = (usize, usize);
 
+/// Blocks, which ascend, for the place of so many others.
+pub(crate) struct Edit {
+    pub at: At,
+    pub count: usize,
+    pub blocks: Vec<Box<[u8]>>,
+}
+
 impl Chunk {
     fn heap_bytes(&self) -> usize {
         heap::vec_bytes(&self.keys) + heap::vec_bytes(&self.blocks)
@@ -300,6 +307,63 @@ impl<K: Kind> Directory<K> {
         }
     }
 
+    /// Makes edits, which ascend, in one pass over the chunks they touch, and hands over the blocks that were replaced.
+    pub fn splice(&mut self, edits: impl IntoIterator<Item = Edit>, replaced: &mut Vec<Box<[u8]>>) {
+        let mut edits = edits.into_iter().peekable();
+        let chunks = std::mem::take(&mut self.chunks);
+        let firsts = std::mem::take(&mut self.firsts);
+        // An edit may reach into the next chunk, which then loses so many blocks.
+        let mut lost = 0;
+        for (number, (first, mut chunk)) in firsts.into_iter().zip(chunks).enumerate() {
+            let is_edited = lost > 0 || edits.peek().is_some_and(|edit| edit.at.0 == number);
+            if is_edited {
+                let keys = std::mem::take(&mut chunk.keys);
+                let blocks = std::mem::take(&mut chunk.blocks);
+                for (at, (key, block)) in keys.into_iter().zip(blocks).enumerate() {
+                    if let Some(edit) = edits.next_if(|edit| edit.at == (number, at)) {
+                        edit.blocks.iter().for_each(|block| self.count(block));
+                        chunk.keys.resize(chunk.keys.len() + edit.blocks.len(), 0);
+                        chunk.blocks.extend(edit.blocks);
+                        lost += edit.count;
+                    }
+                    if lost > 0 {
+                        lost -= 1;
+                        self.discount(&block);
+                        replaced.push(block);
+                    } else {
+                        chunk.keys.push(key);
+                        chunk.blocks.push(block);
+                    }
+                }
+                chunk.shrink();
+            }
+            if chunk.blocks.is_empty() {
+                continue;
+            }
+            let at = self.chunks.len();
+            self.firsts.push(if is_edited { first.min(self.kind.first_key(&chunk.blocks[0])) } else { first });
+            self.chunks.push(chunk);
+            if self.chunks[at].blocks.len() > MAX_CHUNK {
+                self.split_chunk(at);
+            } else if is_edited {
+                self.rekey(at);
+            }
+        }
+        self.recount_chunks();
+    }
+
+    fn count(&mut self, block: &[u8]) {
+        self.records += block::count(block) as u64;
+        self.blocks += 1;
+        self.block_bytes += block.len();
+    }
+
+    fn discount(&mut self, block: &[u8]) {
+        self.records -= block::count(block) as u64;
+        self.blocks -= 1;
+        self.block_bytes -= block.len();
+    }
+
     fn remove_block(&mut self, (chunk, at): At) {
         let chunk = &mut self.chunks[chunk];
         chunk.keys.remove(at);
@@ -309,16 +373,11 @@ impl<K: Kind> Directory<K> {
             chunk.shrink();
             self.chunk_bytes += chunk.heap_bytes();
         }
-        self.records -= block::count(&block) as u64;
-        self.blocks -= 1;
-        self.block_bytes -= block.len();
+        self.discount(&block);
     }
 
     fn insert_block(&mut self, (at_chunk, at): At, block: Box<[u8]>) {
-        self.records += block::count(&block) as u64;
-        self.blocks += 1;
-        self.block_bytes += block.len();
-
+        self.count(&block);
         let key = self.kind.first_key(&block);
         let chunk = &mut self.chunks[at_chunk];
         self.chunk_bytes -= chunk.heap_bytes();

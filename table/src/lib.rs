@@ -30,6 +30,7 @@
 //! | [`tsv`] | reads parameter files, row by row, and tells exactly what is wrong with a bad one |
 //! | [`build`] | many rows at once: parsed, sorted and merged on several threads in bounded memory |
 //! | [`changes`] | a sorted batch of changes, applied in one pass |
+//! | [`patch`] | changes to a table that must not wait for them: prepared beside it, put in place at once |
 //! | [`bytes`] | the format on disk and on the wire, and the one decoder for bytes from outside |
 //!
 //! The crate knows nothing of Redis and does no input or output beyond `Read` and `Write`.
@@ -45,6 +46,7 @@ mod digest;
 mod directory;
 pub mod heap;
 pub mod id;
+pub mod patch;
 mod run;
 pub mod schema;
 mod symbols;
@@ -53,9 +55,10 @@ pub mod tsv;
 
 pub use build::{BuildError, Builder, Built, Progress};
 pub use bytes::{CheckedFrames, Checker, DecodeError, Decoder};
-pub use changes::{Applied, Changes};
+pub use changes::{Applied, Change, Changes};
 pub use corrupt::Corrupt;
 pub use id::{Class, Id, IdError};
+pub use patch::{Excerpt, Patch};
 pub use run::Inserted;
 pub use schema::{Field, Schema, SchemaError, ValueError};
 pub use table::{ClassStats, Memory, Table};

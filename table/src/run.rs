@@ -3,12 +3,14 @@
 //! A change that cannot be made in place takes the records out of their block, changes them, and writes as many blocks
 //! as they need.
 
+use std::borrow::Borrow;
 use std::cmp::Ordering;
 use std::ops::Deref;
 
 use crate::block::{self, BLOCK_BYTES, Column, Kind, MAX_BLOCK_BYTES, MAX_RECORDS, Records};
-use crate::directory::{At, Directory};
+use crate::directory::{At, Directory, Edit};
 use crate::heap;
+use crate::patch::{Owned, Span};
 
 /// A block below this many bytes is joined with a neighbour, if both fit a block with room to spare.
 const THIN_BYTES: usize = BLOCK_BYTES / 4;
@@ -144,11 +146,7 @@ impl<K: Kind> Run<K> {
         if kind.used(self.block((chunk, at))) >= THIN_BYTES {
             return;
         }
-        let joinable = |left: &At| {
-            self.neighbours(*left).is_some_and(|(a, b)| {
-                kind.used(a) + kind.used(b) <= JOINED_BYTES && block::count(a) + block::count(b) <= JOINED_RECORDS
-            })
-        };
+        let joinable = |left: &At| self.neighbours(*left).is_some_and(|(a, b)| are_joinable(kind, a, b));
         let lefts = [Some((chunk, at)), at.checked_sub(1).map(|left| (chunk, left))];
         let Some(left) = lefts.into_iter().flatten().find(joinable) else { return };
         let right = (left.0, left.1 + 1);
@@ -158,52 +156,66 @@ impl<K: Kind> Run<K> {
         self.rewrite(left, &records);
     }
 
-    /// Applies changes that ascend, each an id with its new symbol or without, and hands every one of them to `told`
-    /// with the symbol it had before.
-    pub fn apply<'a>(
-        &mut self,
-        changes: &'a Records<K>,
-        is_removal: impl Fn(u128) -> bool,
-        mut told: impl FnMut(&'a K::Id, Option<u128>, Option<u128>),
-    ) {
-        let mut done = 0;
-        while done < changes.len() {
-            let at = self.locate(changes.ids.at(done)).or(self.first());
-            let old = at.map(|at| self.decode(at)).unwrap_or_default();
-            let next = at.and_then(|at| self.next(at));
-            let mut new = Records::default();
-            let mut kept = 0;
-            while done < changes.len() {
-                let (id, symbol) = (changes.ids.at(done), changes.symbols[done]);
-                if next.is_some_and(|next| self.kind().compare_first(self.block(next), id) != Ordering::Greater) {
-                    break;
-                }
-                while kept < old.len() && old.ids.at(kept) < id {
-                    new.push(old.ids.at(kept), old.symbols[kept]);
-                    kept += 1;
-                }
-                let before = (kept < old.len() && old.ids.at(kept) == id).then(|| old.symbols[kept]);
-                kept += usize::from(before.is_some());
-                let after = (!is_removal(symbol)).then_some(symbol);
-                if let Some(symbol) = after {
-                    new.push(id, symbol);
-                }
-                told(id, before, after);
-                done += 1;
-            }
-            (kept..old.len()).for_each(|rank| new.push(old.ids.at(rank), old.symbols[rank]));
-            let blocks = encode_evenly(self.kind(), &new);
-            match at {
-                Some(at) => {
-                    let count = blocks.len();
-                    self.directory.replace(at, blocks);
-                    if count == 1 {
-                        self.join_if_thin(at);
-                    }
-                }
-                None => blocks.into_iter().for_each(|block| self.append(block)),
-            }
+    /// The block in which an id would be, with the ids that lie between its beginning and that of the next.
+    pub fn span(&self, id: &K::Id) -> Span<K> {
+        let Some(at) = self.locate(id).or(self.first()) else {
+            return Span { from: Owned::<K>::default(), to: None, blocks: Vec::new() };
+        };
+        let first = |at| self.kind().first(self.block(at));
+        Span {
+            from: if Some(at) == self.first() { Owned::<K>::default() } else { first(at) },
+            to: self.next(at).map(first),
+            blocks: vec![self.block(at).into()],
         }
+    }
+
+    /// Puts spans, which ascend, in the place of what lies in them, and hands over the blocks that are not needed any more.
+    pub fn patch(&mut self, spans: Vec<Span<K>>, replaced: &mut Vec<Box<[u8]>>) {
+        let mut edits = Vec::new();
+        for span in spans {
+            let Some(first) = self.locate(span.from.borrow()).or(self.first()) else {
+                span.blocks.into_iter().for_each(|block| self.append(block));
+                continue;
+            };
+            let (mut count, mut next) = (1, self.next(first));
+            while let Some(at) = next
+                && self.begins_in(at, &span)
+            {
+                count += 1;
+                next = self.next(at);
+            }
+            let begin = self.kind().compare_first(self.block(first), span.from.borrow());
+            let end = next.map(|next| self.kind().first(self.block(next)));
+            if self.begins_in(first, &span) && begin.is_ge() && end == span.to {
+                edits.push(Edit { at: first, count, blocks: span.blocks });
+                continue;
+            }
+            // Blocks are not cut as they were when the span was copied: what others have of them stays.
+            self.directory.splice(edits.drain(..), replaced);
+            let first = self.locate(span.from.borrow()).or(self.first()).expect("there are blocks");
+            let mut old = Records::default();
+            let mut at = Some(first);
+            for _ in 0..count {
+                let here = at.expect("it was counted");
+                self.kind().decode(self.block(here), &mut old);
+                at = self.next(here);
+            }
+            let before = old.search(span.from.borrow()).unwrap_or_else(|rank| rank);
+            let beyond = span.to.as_ref().map_or(old.len(), |to| old.search(to.borrow()).unwrap_or_else(|rank| rank));
+            let mut after = old.clone();
+            after.drop_front(beyond);
+            old.truncate(before);
+            let mut blocks = encode_evenly(self.kind(), &old);
+            blocks.extend(span.blocks);
+            blocks.extend(encode_evenly(self.kind(), &after));
+            self.directory.splice([Edit { at: first, count, blocks }], replaced);
+        }
+        self.directory.splice(edits, replaced);
+    }
+
+    fn begins_in(&self, at: At, span: &Span<K>) -> bool {
+        let to = span.to.as_ref();
+        to.is_none_or(|to| self.kind().compare_first(self.block(at), to.borrow()) == Ordering::Less)
     }
 
     /// A walk over the records whose ids are not below `from`, or over all.
@@ -243,6 +255,14 @@ impl<K: Kind> Run<K> {
     }
 }
 
+/// Whether two blocks, of which one is thin, fit one with room to spare.
+pub(crate) fn are_joinable<K: Kind>(kind: K, a: &[u8], b: &[u8]) -> bool {
+    let (used_a, used_b) = (kind.used(a), kind.used(b));
+    used_a.min(used_b) < THIN_BYTES
+        && used_a + used_b <= JOINED_BYTES
+        && block::count(a) + block::count(b) <= JOINED_RECORDS
+}
+
 /// Blocks as full as can be, for records that nothing will be inserted among.
 fn encode_greedily<K: Kind>(kind: K, records: &Records<K>) -> Vec<Box<[u8]>> {
     let mut blocks = Vec::new();
@@ -257,7 +277,7 @@ fn encode_greedily<K: Kind>(kind: K, records: &Records<K>) -> Vec<Box<[u8]>> {
 }
 
 /// As few blocks as the records fit, the last two of them evenly filled: there is room in each for what comes.
-fn encode_evenly<K: Kind>(kind: K, records: &Records<K>) -> Vec<Box<[u8]>> {
+pub(crate) fn encode_evenly<K: Kind>(kind: K, records: &Records<K>) -> Vec<Box<[u8]>> {
     let mut blocks = Vec::new();
     let mut bytes = Vec::with_capacity(MAX_BLOCK_BYTES);
     let mut pieces = vec![(0, records.len())];

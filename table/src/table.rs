@@ -157,7 +157,7 @@ impl Table {
         self.numbers.binary_search_by_key(&class, |run| run.kind().class())
     }
 
-    fn run(&self, class: Class) -> Option<&Run<Numbers>> {
+    pub(crate) fn run(&self, class: Class) -> Option<&Run<Numbers>> {
         self.find_run(class).ok().map(|at| &self.numbers[at])
     }
 

@@ -67,6 +67,39 @@ impl<K: Kind> Records<K> {
         self.symbols.remove(at);
     }
 
+    /// Forgets all but the first `count` records.
+    pub fn truncate(&mut self, count: usize) {
+        self.ids.truncate(count);
+        self.symbols.truncate(count);
+    }
+
+    /// The records with changes, which ascend, made to them; every change is told with the symbols before and after.
+    pub fn merge<'a>(
+        &self,
+        changes: impl Iterator<Item = (&'a K::Id, Option<u128>)>,
+        mut told: impl FnMut(&'a K::Id, Option<u128>, Option<u128>),
+    ) -> Records<K>
+    where
+        K: 'a,
+    {
+        let mut merged = Records::default();
+        let mut kept = 0;
+        for (id, after) in changes {
+            while kept < self.len() && self.ids.at(kept) < id {
+                merged.push(self.ids.at(kept), self.symbols[kept]);
+                kept += 1;
+            }
+            let before = (kept < self.len() && self.ids.at(kept) == id).then(|| self.symbols[kept]);
+            kept += usize::from(before.is_some());
+            if let Some(symbol) = after {
+                merged.push(id, symbol);
+            }
+            told(id, before, after);
+        }
+        (kept..self.len()).for_each(|rank| merged.push(self.ids.at(rank), self.symbols[rank]));
+        merged
+    }
+
     /// Forgets the first `count` records.
     pub fn drop_front(&mut self, count: usize) {
         self.ids.drop_front(count);
@@ -95,18 +128,22 @@ pub(crate) trait Column: Default + Clone + Send + Sync {
     fn push(&mut self, id: &Self::Id);
     fn insert(&mut self, at: usize, id: &Self::Id);
     fn remove(&mut self, at: usize);
+    fn truncate(&mut self, count: usize);
     fn drop_front(&mut self, count: usize);
     fn clear(&mut self);
 }
 
 /// How the blocks of one class are written and read.
 pub(crate) trait Kind: Copy + Send + Sync {
-    type Id: ?Sized + Ord + ToOwned<Owned: Send + Sync> + Sync;
+    type Id: ?Sized + Ord + ToOwned<Owned: Default + PartialEq + Send + Sync> + Sync;
     type Column: Column<Id = Self::Id>;
 
     fn class(self) -> Class;
 
     fn id(self, id: &Self::Id) -> Id<'_>;
+
+    /// What is behind an id of this class; nothing if it is of another.
+    fn own<'a>(self, id: &'a Id<'_>) -> Option<&'a Self::Id>;
 
     /// A number that orders ids as they are ordered; different ids may share one.
     fn key(id: &Self::Id) -> u128;

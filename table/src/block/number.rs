@@ -73,6 +73,10 @@ impl Column for Vec<u128> {
         Vec::remove(self, at);
     }
 
+    fn truncate(&mut self, count: usize) {
+        Vec::truncate(self, count);
+    }
+
     fn drop_front(&mut self, count: usize) {
         self.drain(..count);
     }
@@ -92,6 +96,13 @@ impl Kind for Numbers {
 
     fn id(self, id: &u128) -> Id<'_> {
         Id::Number(self.class, *id)
+    }
+
+    fn own<'a>(self, id: &'a Id<'_>) -> Option<&'a u128> {
+        match id {
+            Id::Number(class, number) if *class == self.class => Some(number),
+            _ => None,
+        }
     }
 
     fn key(id: &u128) -> u128 {

@@ -84,6 +84,11 @@ impl Column for TextColumn {
         self.bytes.drain(range);
     }
 
+    fn truncate(&mut self, count: usize) {
+        self.bytes.truncate(self.start(count));
+        self.ends.truncate(count);
+    }
+
     fn drop_front(&mut self, count: usize) {
         let dropped = self.start(count);
         self.bytes.drain(..dropped);
@@ -107,6 +112,13 @@ impl Kind for Texts {
 
     fn id(self, id: &[u8]) -> Id<'_> {
         Id::Text(Cow::Borrowed(id))
+    }
+
+    fn own<'a>(self, id: &'a Id<'_>) -> Option<&'a [u8]> {
+        match id {
+            Id::Text(text) => Some(text),
+            Id::Number(..) => None,
+        }
     }
 
     /// The first sixteen bytes.

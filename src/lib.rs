@@ -71,6 +71,7 @@ fn load(ctx: *mut raw::RedisModuleCtx, arguments: c_int) -> Result<(), String> {
     redis::info::register(ctx);
     loading::queue::prepare(ctx);
     redis::config::register(ctx, &config::SETTINGS, &config::NUMBERS)?;
+    loading::leftovers::prepare(ctx)?;
     loading::directory::prepare(ctx)
 }
 

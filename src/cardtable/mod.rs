@@ -3,18 +3,29 @@
 //! A table is *staged* while it arrives in pieces, by `CARD.STAGE`; nothing can be asked of it until `CARD.COMMIT`. A table
 //! is *ready* from the moment it is committed or first written to. One that was only created is not: an empty list that
 //! nobody has filled must not tell a gate that a card is not on it.
+//!
+//! A table that is ready may have a [`Delta`]: changes that arrive in pieces too, and wait for their commit.
 
 pub mod callbacks;
+mod delta;
 mod rdb;
 mod rewrite;
 
-use card_table::{CheckedFrames, Checker, DecodeError, Decoder, Schema, Table};
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::thread;
+
+use card_table::{CheckedFrames, Checker, DecodeError, Decoder, Patch, Schema, Table};
 
 use crate::metrics::Share;
 use crate::redis;
 use crate::redis::failure::Failure;
+pub use delta::{Delta, Writer};
 
 pub const NOT_STAGED: Failure = Failure::Other("the key holds a table that is not staged");
+const NO_PATCH: Failure = Failure::Other("no patch of the table has been begun");
+
+/// How many blocks are freed by whoever replaced them. More than that takes longer than a client should wait.
+const FREED_AT_ONCE: usize = 64;
 
 pub struct CardTable {
     content: Content,
@@ -22,7 +33,18 @@ pub struct CardTable {
     ready_since: Option<u64>,
     /// The load that it came from.
     load: Option<Load>,
+    /// Changes that wait for their commit.
+    delta: Option<Box<Delta>>,
+    /// No two of this process have the same.
+    number: u64,
     share: Share,
+}
+
+static NUMBERS: AtomicU64 = AtomicU64::new(0);
+
+/// A number that is higher than all before.
+pub fn next_number() -> u64 {
+    NUMBERS.fetch_add(1, Ordering::Relaxed)
 }
 
 enum Content {
@@ -42,7 +64,8 @@ pub struct Load {
 
 impl CardTable {
     fn new(content: Content, ready_since: Option<u64>, load: Option<Load>) -> CardTable {
-        let table = CardTable { content, ready_since, load, share: Share::default() };
+        let table =
+            CardTable { content, ready_since, load, delta: None, number: next_number(), share: Share::default() };
         table.recount();
         table
     }
@@ -85,6 +108,67 @@ impl CardTable {
         self.staged()?.check_complete()?;
         let Content::Staged(decoder) = self.take().content else { unreachable!("it has just been looked at") };
         Ok(CardTable::new(Content::Table(decoder.finish()?), Some(ready_since), load))
+    }
+
+    /// Begins to change the table, which is ready, by a patch; drops one that was begun before.
+    pub fn begin_patch(&mut self) -> Result<&mut Delta, Failure> {
+        if self.ready().is_none() {
+            return Err(Failure::Other("the table is not ready, so there is nothing to change"));
+        }
+        let patch = Patch::new(self.arrived().schema());
+        let delta = self.delta.insert(Box::new(Delta::new(patch)));
+        Ok(delta)
+    }
+
+    /// Checks a piece of a patch that comes from outside.
+    pub fn check_patch(&self, piece: &[u8]) -> Result<Patch, Failure> {
+        self.delta.as_ref().ok_or(NO_PATCH)?;
+        Ok(self.table()?.check_patch(piece)?)
+    }
+
+    /// Adds a piece to the patch.
+    pub fn add_patch(&mut self, piece: Patch) -> Result<(), Failure> {
+        let delta = self.delta.as_mut().ok_or(NO_PATCH)?;
+        delta.patch.append(piece).map_err(DecodeError::from)?;
+        self.recount();
+        Ok(())
+    }
+
+    /// Puts the patch into the table.
+    pub fn commit_patch(&mut self, ready_since: u64, load: Option<Load>) -> Result<(), Failure> {
+        let Content::Table(table) = &mut self.content else { return Err(NOT_STAGED) };
+        let replaced = table.patch(self.delta.take().ok_or(NOT_STAGED)?.patch);
+        if replaced.len() > FREED_AT_ONCE {
+            // Where there is no thread to be had, they are freed here all the same.
+            let _ = thread::Builder::new().name("card-free".into()).spawn(move || drop(replaced));
+        }
+        self.ready_since = Some(ready_since);
+        self.load = load;
+        self.recount();
+        Ok(())
+    }
+
+    /// Drops the patch, if there is one; tells whether there was.
+    pub fn discard_patch(&mut self) -> bool {
+        let dropped = self.delta.take().is_some();
+        self.recount();
+        dropped
+    }
+
+    /// The table and the changes that wait for it.
+    pub fn with_delta(&mut self) -> Option<(&Table, &mut Delta)> {
+        match (&self.content, &mut self.delta) {
+            (Content::Table(table), Some(delta)) => Some((table, delta)),
+            _ => None,
+        }
+    }
+
+    pub fn delta(&self) -> Option<&Delta> {
+        self.delta.as_deref()
+    }
+
+    pub fn number(&self) -> u64 {
+        self.number
     }
 
     /// Takes the table and leaves an empty one.
@@ -130,10 +214,10 @@ impl CardTable {
     }
 
     /// Changes the table, which is ready from then on.
-    pub fn write<T>(&mut self, change: impl FnOnce(&mut Table) -> T) -> Result<T, Failure> {
+    pub fn write<T>(&mut self, change: impl FnOnce(&mut Writer) -> T) -> Result<T, Failure> {
         self.table()?;
         let Content::Table(table) = &mut self.content else { unreachable!("it is not staged") };
-        let result = change(table);
+        let result = change(&mut Writer { table, delta: self.delta.as_deref_mut(), changed: false });
         self.ready_since.get_or_insert_with(redis::now);
         self.recount();
         Ok(result)
@@ -143,7 +227,8 @@ impl CardTable {
     pub fn bytes(&self) -> usize {
         let decoder = if self.is_staged() { size_of::<Decoder>() } else { 0 };
         let source = self.load.as_ref().map_or(0, |load| load.source.capacity());
-        size_of::<CardTable>() + decoder + source + self.arrived().memory().total()
+        let delta = self.delta.as_ref().map_or(0, |delta| delta.bytes());
+        size_of::<CardTable>() + decoder + source + delta + self.arrived().memory().total()
     }
 
     fn recount(&self) {
@@ -172,6 +257,7 @@ impl Clone for CardTable {
             Content::Staged(decoder) => Content::Staged(decoder.clone()),
             Content::Table(table) => Content::Table(table.clone()),
         };
+        // Changes that wait are the load's that brings them, and that knows one table only.
         CardTable::new(content, self.ready_since, self.load.clone())
     }
 }

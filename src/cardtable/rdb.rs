@@ -4,6 +4,7 @@
 //! staged 0/1 | ready since, in ms, plus 1; 0 if it is not ready
 //! loaded 0/1 | if 1: version plus 1, 0 if it has none | rows | source
 //! header | frames… | an empty string
+//! patch 0/1 | if 1: pieces… | an empty string
 //! ```
 //!
 //! Frames are the blocks as they are in memory. Reading them back means checking every record, which is most of the time
@@ -39,6 +40,8 @@ pub enum LoadError {
     Decode(#[from] DecodeError),
     #[error("{0}")]
     Broken(&'static str),
+    #[error("{0}")]
+    Patch(String),
 }
 
 impl CardTable {
@@ -54,6 +57,11 @@ impl CardTable {
         rdb.put_bytes(&self.header());
         self.arrived().frames(STRING_BYTES).for_each(|frames| rdb.put_bytes(&frames));
         rdb.put_bytes(&[]);
+        rdb.put_number(self.delta.is_some().into());
+        if let Some(delta) = &self.delta {
+            delta.patch.pieces(STRING_BYTES).for_each(|piece| rdb.put_bytes(&piece));
+            rdb.put_bytes(&[]);
+        }
     }
 
     /// The header, which of a staged table tells what it will be.
@@ -92,7 +100,19 @@ impl CardTable {
         if ready_since.is_some() && is_staged {
             return Err(LoadError::Broken("a staged table is not ready"));
         }
-        Ok(CardTable::new(content, ready_since, load))
+        let mut table = CardTable::new(content, ready_since, load);
+        if yes_or_no(rdb.number()?)? {
+            table.begin_patch().map_err(|_| LoadError::Broken("only a table that is ready has a patch"))?;
+            loop {
+                let piece = rdb.bytes()?;
+                if piece.is_empty() {
+                    break;
+                }
+                let added = table.check_patch(&piece).and_then(|piece| table.add_patch(piece));
+                added.map_err(|failure| LoadError::Patch(failure.to_string()))?;
+            }
+        }
+        Ok(table)
     }
 }
 

@@ -28,5 +28,9 @@ impl CardTable {
             let arguments: Vec<_> = [name, name].into_iter().chain(options.iter().map(Vec::as_slice)).collect();
             put(COMMIT, &arguments);
         }
+        if let Some(delta) = self.delta() {
+            put(STAGE, &[name, b"PATCH", b""]);
+            delta.patch.pieces(FRAMES_BYTES).for_each(|piece| put(STAGE, &[name, b"PATCH", &piece]));
+        }
     }
 }

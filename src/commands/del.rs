@@ -23,14 +23,20 @@ impl Command for Del {
         let ids = super::ids(call)?;
         let name = call.argument(0);
         let mut key = Key::write(call, name);
-        let mut removed = 0;
+        let (mut removed, mut is_to_be_told) = (0, false);
+        // One that was only created has no cards, and does not become ready by not losing any.
         if let Some(table) = key.get_mut()?
-            && !table.table()?.is_empty()
+            && (!table.table()?.is_empty() || table.ready().is_some())
         {
-            removed = table.write(|table| ids.iter().filter(|id| table.remove(id).is_some()).count())?;
+            (removed, is_to_be_told) = table.write(|writer| {
+                let removed = ids.iter().filter(|id| writer.remove(id).is_some()).count();
+                (removed, writer.changed)
+            })?;
         }
         if removed > 0 {
             call.changed(name, c"card.del");
+        }
+        if is_to_be_told {
             call.replicate();
         }
         call.reply_integer(removed as i64);

@@ -1,7 +1,7 @@
 //! `CARD.LOAD`: loads a file into a table, in the background.
 
 use crate::loading::load::LoadError;
-use crate::loading::{Report, Request, queue};
+use crate::loading::{Kind, Report, Request, queue};
 use crate::redis::call::Call;
 use crate::redis::command::{Argument, ArgumentKind, Command, Docs, KEY, KeyUse};
 use crate::redis::failure::Failure;
@@ -28,6 +28,7 @@ impl Command for Load {
                     Argument::new("cancel", ArgumentKind::Word).after("CANCEL"),
                 ]),
             ),
+            Argument::new("delta", ArgumentKind::Word).after("DELTA").optional(),
             Argument::new("version", ArgumentKind::Integer).after("VERSION").optional(),
         ],
     };
@@ -41,14 +42,19 @@ impl Command for Load {
             call.reply_ok();
             return Ok(());
         }
-        const EXPECTED: Failure = Failure::Syntax("file [VERSION version], or CANCEL");
-        let version = match call.arguments(2) {
-            [] => None,
-            [word, version] if word.is("VERSION") => {
-                Some(version.number().filter(|&version| version < u64::MAX).ok_or(EXPECTED)?)
+        const EXPECTED: Failure = Failure::Syntax("file [DELTA] [VERSION version], or CANCEL");
+        let (mut kind, mut version) = (Kind::Full, None);
+        let mut options = call.arguments(2).iter();
+        while let Some(option) = options.next() {
+            if option.is("DELTA") {
+                kind = Kind::Delta;
+            } else if option.is("VERSION") {
+                let number = options.next().and_then(|number| number.number());
+                version = Some(number.filter(|&number| number < u64::MAX).ok_or(EXPECTED)?);
+            } else {
+                return Err(EXPECTED);
             }
-            _ => return Err(EXPECTED),
-        };
+        }
         if !call.may_wait() {
             return Err(Failure::Other("a load takes a while: not in a transaction or a script"));
         }
@@ -57,6 +63,7 @@ impl Command for Load {
             database: call.database(),
             key: key.bytes().to_vec(),
             file: what.bytes().to_vec(),
+            kind,
             version,
             newer_only: false,
         };

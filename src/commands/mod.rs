@@ -20,7 +20,7 @@ use crate::redis::command::register;
 use crate::redis::failure::Failure;
 use crate::redis::raw;
 
-pub use stage::{add, begin, commit, commit_options};
+pub use stage::{add, add_patch, begin, begin_patch, commit, commit_options, discard_patch};
 
 /// Commands that are also sent, to replicas and into an AOF.
 pub const CREATE: &CStr = c"card.create";

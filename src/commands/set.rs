@@ -1,9 +1,9 @@
 //! `CARD.SET` and `CARD.MSET`: adds cards or changes their values.
 
 use card_table::schema::MAX_FIELDS;
-use card_table::{Id, Inserted, Schema, Table};
+use card_table::{Id, Inserted, Schema};
 
-use crate::cardtable::CardTable;
+use crate::cardtable::{CardTable, Writer};
 use crate::redis::call::{Call, Text};
 use crate::redis::command::{Argument, ArgumentKind, Command, Docs, ID, KEY, KeyUse};
 use crate::redis::failure::Failure;
@@ -84,13 +84,14 @@ fn set<'a>(
     let arguments = call.arguments(1);
     let mut key = Key::write(call, name);
     let (mut new, mut changed) = (0u64, 0u64);
-    let mut insert = |table: &mut Table, records: &[Record]| {
+    let mut insert = |writer: &mut Writer, records: &[Record]| {
         for (id, symbol) in records {
-            match table.insert(id, *symbol) {
+            match writer.insert(id, *symbol) {
                 Inserted::New => new += 1,
                 Inserted::Replaced(old) => changed += u64::from(old != *symbol),
             }
         }
+        writer.changed
     };
     if key.get()?.is_none() {
         // Records that fit the default schema are looked for before a table is made for them.
@@ -100,9 +101,11 @@ fn set<'a>(
     let table = key.get_mut()?.expect("there is one now");
     let is_first = table.ready().is_none();
     let records = records(table.table()?.schema(), arguments)?;
-    table.write(|table| insert(table, &records))?;
+    let is_to_be_told = table.write(|writer| insert(writer, &records))?;
     if new + changed > 0 {
         call.changed(name, c"card.set");
+    }
+    if is_to_be_told {
         if is_first {
             // The table is ready from now on: replicas must know since when, which the command does not say.
             table.as_commands(name.bytes(), |command, arguments| call.replicate_as(command, arguments));

@@ -4,10 +4,13 @@
 //! there will be and their digest; its blocks arrive, some frames at a time; and when all are there, it is committed:
 //! under its own key, or in the place of another table, at once. Until then the staged table is a key like any other, so
 //! that RDB files, replicas and crashes find it as it is, and nothing can be asked of it.
+//!
+//! Changes to a table that is ready arrive in the same way, as a patch: it is begun by an empty one, its pieces arrive, and it
+//! is committed or discarded. Until then it is kept with the table, unseen.
 
-use card_table::CheckedFrames;
+use card_table::{CheckedFrames, Patch};
 
-use crate::cardtable::{CardTable, Load, NOT_STAGED};
+use crate::cardtable::{CardTable, Delta, Load, NOT_STAGED};
 use crate::commands::{COMMIT, STAGE};
 use crate::redis;
 use crate::redis::call::{Call, Text};
@@ -21,11 +24,11 @@ pub struct Commit;
 impl Command for Stage {
     const DOCS: Docs = Docs {
         name: "card.stage",
-        summary: "Begins a table that arrives in pieces, or adds a piece. For loads, replication and the AOF.",
+        summary: "Begins a table, or changes to one, that arrive in pieces, or adds a piece. For loads, replication and the AOF.",
         complexity: "O(N) for N records in the piece",
         flags: "write deny-oom admin",
-        at_least: 3,
-        variadic: false,
+        at_least: 2,
+        variadic: true,
         keys: &[KeyUse::Update],
         arguments: &[
             KEY,
@@ -34,20 +37,28 @@ impl Command for Stage {
                 ArgumentKind::OneOf(&[
                     Argument::new("header", ArgumentKind::Text).after("BEGIN"),
                     Argument::new("frames", ArgumentKind::Text).after("FRAMES"),
+                    Argument::new("patch", ArgumentKind::Text).after("PATCH"),
+                    Argument::new("discard", ArgumentKind::Word).after("DISCARD"),
                 ]),
             ),
         ],
     };
 
     fn run(call: &Call) -> Result<(), Failure> {
-        let (name, part, piece) = (call.argument(0), call.argument(1), call.argument(2).bytes());
-        if part.is("BEGIN") {
-            begin(call, name, piece)?;
-        } else if part.is("FRAMES") {
-            let checker = Key::read(call, name).get()?.ok_or(NOTHING_BEGUN)?.checker()?;
-            add(call, name, checker.check(piece)?, piece)?;
-        } else {
-            return Err(Failure::Syntax("BEGIN header or FRAMES frames"));
+        let name = call.argument(0);
+        match call.arguments(1) {
+            [part, header] if part.is("BEGIN") => begin(call, name, header.bytes())?,
+            [part, frames] if part.is("FRAMES") => {
+                let checker = Key::read(call, name).get()?.ok_or(NOTHING_BEGUN)?.checker()?;
+                add(call, name, checker.check(frames.bytes())?, frames.bytes())?;
+            }
+            [part, patch] if part.is("PATCH") && patch.bytes().is_empty() => begin_patch(call, name, |_| ())?,
+            [part, patch] if part.is("PATCH") => {
+                let piece = Key::read(call, name).get()?.ok_or(NO_TABLE)?.check_patch(patch.bytes())?;
+                add_patch(call, name, piece, patch.bytes())?;
+            }
+            [part] if part.is("DISCARD") => discard_patch(call, name)?,
+            _ => return Err(Failure::Syntax("BEGIN header, FRAMES frames, PATCH patch, or DISCARD")),
         }
         call.reply_ok();
         Ok(())
@@ -55,6 +66,7 @@ impl Command for Stage {
 }
 
 const NOTHING_BEGUN: Failure = Failure::Other("no table has been begun");
+const NO_TABLE: Failure = Failure::Other("no such table");
 
 /// Begins a table, in the place of one that is staged or was only created: that is empty, but may have a time to live.
 pub fn begin(call: &Call, name: Text, header: &[u8]) -> Result<(), Failure> {
@@ -77,6 +89,31 @@ pub fn add(call: &Call, name: Text, piece: CheckedFrames, frames: &[u8]) -> Resu
     Ok(())
 }
 
+/// Begins a patch, and hands it over.
+pub fn begin_patch<T>(call: &Call, name: Text, begun: impl FnOnce(&mut Delta) -> T) -> Result<T, Failure> {
+    let mut key = Key::write(call, name);
+    let result = begun(key.get_mut()?.ok_or(NO_TABLE)?.begin_patch()?);
+    call.replicate_as(STAGE, &[name.bytes(), b"PATCH", b""]);
+    Ok(result)
+}
+
+/// Adds a piece of a patch, which is these bytes.
+pub fn add_patch(call: &Call, name: Text, piece: Patch, bytes: &[u8]) -> Result<(), Failure> {
+    let mut key = Key::write(call, name);
+    key.get_mut()?.ok_or(NO_TABLE)?.add_patch(piece)?;
+    call.replicate_as(STAGE, &[name.bytes(), b"PATCH", bytes]);
+    Ok(())
+}
+
+/// Drops the patch of a table, if there is one.
+pub fn discard_patch(call: &Call, name: Text) -> Result<(), Failure> {
+    let mut key = Key::write(call, name);
+    if key.get_mut()?.is_some_and(CardTable::discard_patch) {
+        call.replicate_as(STAGE, &[name.bytes(), b"DISCARD"]);
+    }
+    Ok(())
+}
+
 fn tell(call: &Call, name: Text, part: &[u8], piece: &[u8]) {
     call.changed(name, c"card.stage");
     call.replicate_as(STAGE, &[name.bytes(), part, piece]);
@@ -85,7 +122,7 @@ fn tell(call: &Call, name: Text, part: &[u8], piece: &[u8]) {
 impl Command for Commit {
     const DOCS: Docs = Docs {
         name: "card.commit",
-        summary: "Puts a staged table that has arrived whole into a key, in the place of what it held, and makes it ready.",
+        summary: "Puts a staged table that has arrived whole into a key, in the place of what it held, or the patch of a table into the table.",
         complexity: "O(N/1000000) for N records",
         flags: "write admin",
         at_least: 2,
@@ -114,7 +151,9 @@ pub fn commit(call: &Call, staged_name: Text, name: Text, since: u64, load: Opti
     let options = commit_options(since, load.as_ref());
     let mut staged = Key::write(call, staged_name);
     let table = staged.get_mut()?.ok_or(Failure::Other("no table has been staged"))?;
-    if staged_name.bytes() == name.bytes() {
+    if staged_name.bytes() == name.bytes() && table.delta().is_some() {
+        table.commit_patch(since, load)?;
+    } else if staged_name.bytes() == name.bytes() {
         *table = table.commit(since, load)?;
     } else {
         let mut key = Key::write(call, name);

@@ -2,6 +2,7 @@
 //!
 //! ```text
 //! blacklist:0.201708031.full.tsv     the list blacklist:0, in version 201708031 (also .tsv.gz, .tsv.zst)
+//! blacklist:0.201708032.delta.tsv    changes that make it version 201708032
 //! done/                              what was loaded
 //! failed/                            what could not be, each with a file .err that tells why
 //! ```
@@ -22,8 +23,8 @@ use std::time::{Duration, Instant, SystemTime};
 use std::{fs, io, thread};
 
 use super::Report;
-use super::load::{LoadError, Request};
-use super::queue;
+use super::load::{Kind, LoadError, Request};
+use super::{leftovers, queue};
 use crate::config;
 use crate::redis::key::Key;
 use crate::redis::thread::Context;
@@ -59,6 +60,7 @@ pub fn prepare(ctx: *mut raw::RedisModuleCtx) -> Result<(), String> {
 struct Delivery {
     table: Vec<u8>,
     version: u64,
+    kind: Kind,
     name: OsString,
 }
 
@@ -68,16 +70,19 @@ impl Delivery {
         if name.starts_with(b".") {
             return None;
         }
-        let stem = [".full.tsv", ".full.tsv.gz", ".full.tsv.zst"]
-            .into_iter()
-            .find_map(|suffix| name.strip_suffix(suffix.as_bytes()))?;
+        let unpacked = name.strip_suffix(b".gz").or(name.strip_suffix(b".zst")).unwrap_or(name);
+        let (stem, kind) = match (unpacked.strip_suffix(b".full.tsv"), unpacked.strip_suffix(b".delta.tsv")) {
+            (Some(stem), _) => (stem, Kind::Full),
+            (_, Some(stem)) => (stem, Kind::Delta),
+            _ => return None,
+        };
         let dot = stem.iter().rposition(|&byte| byte == b'.')?;
         let (table, version) = (&stem[..dot], &stem[dot + 1..]);
         if table.is_empty() || version.is_empty() || !version.iter().all(u8::is_ascii_digit) {
             return None;
         }
         let version = str::from_utf8(version).ok()?.parse().ok().filter(|&version| version < u64::MAX)?;
-        Some(Delivery { table: table.to_vec(), version, name: OsString::from_vec(name.to_vec()) })
+        Some(Delivery { table: table.to_vec(), version, kind, name: OsString::from_vec(name.to_vec()) })
     }
 }
 
@@ -98,6 +103,7 @@ impl Watch {
     fn run(mut self) {
         loop {
             thread::sleep(TICK);
+            guarded("dropping what is left over", || leftovers::drop_all(&mut self.context));
             let directory = config::load_dir();
             if let (Some(interval), false) = (config::watch_interval(), directory.is_empty()) {
                 guarded("watching the directory", || self.tick(Path::new(&directory), interval));
@@ -128,16 +134,18 @@ impl Watch {
     /// Loads what is in `done/` and newer than the tables that are there.
     fn load_again(&mut self, directory: &Path) {
         let Ok(deliveries) = list(&directory.join(DONE)) else { return };
-        // A full list makes all before it superfluous.
-        let newest: BTreeMap<_, _> =
-            deliveries.into_iter().map(|(delivery, _)| (delivery.table.clone(), delivery)).collect();
-        for delivery in newest.into_values() {
-            if self.loaded_version(&delivery.table).is_some_and(|loaded| loaded >= delivery.version) {
-                continue;
+        let mut of_table = BTreeMap::<_, Vec<_>>::new();
+        for (delivery, _) in deliveries {
+            of_table.entry(delivery.table.clone()).or_default().push(delivery);
+        }
+        for (table, deliveries) in of_table {
+            for delivery in missing(deliveries, self.loaded_version(&table)) {
+                note(&format!("{} was loaded before, but is not there: loading it again", delivery.name.display()));
+                // Why it fails, if it does, is in the log. Changes that follow would be changes to something else.
+                if load(&delivery, Some(DONE)).is_err() {
+                    break;
+                }
             }
-            note(&format!("{} was loaded before, but is not there: loading it again", delivery.name.display()));
-            // Why it fails, if it does, is in the log.
-            let _ = load(&delivery, Some(DONE));
         }
     }
 
@@ -178,6 +186,18 @@ impl Watch {
     }
 }
 
+/// Those deliveries of a table, in order, that lead from the version that is loaded to the last one.
+fn missing(mut deliveries: Vec<Delivery>, loaded: Option<u64>) -> Vec<Delivery> {
+    deliveries.retain(|delivery| loaded.is_none_or(|loaded| delivery.version > loaded));
+    // A full list makes all before it superfluous.
+    let newest = deliveries.iter().rposition(|delivery| delivery.kind == Kind::Full);
+    match (newest, loaded) {
+        (Some(newest), _) => deliveries.split_off(newest),
+        (None, Some(_)) => deliveries,
+        (None, None) => Vec::new(),
+    }
+}
+
 /// The deliveries in a directory, in the order in which they are loaded.
 fn list(directory: &Path) -> io::Result<Vec<(Delivery, Looks)>> {
     let mut found = Vec::new();
@@ -190,7 +210,10 @@ fn list(directory: &Path) -> io::Result<Vec<(Delivery, Looks)>> {
             found.push((delivery, (metadata.len(), modified)));
         }
     }
-    found.sort_by(|(a, _), (b, _)| (a.version, &a.table, &a.name).cmp(&(b.version, &b.table, &b.name)));
+    fn place(delivery: &Delivery) -> (u64, Kind, &[u8], &OsString) {
+        (delivery.version, delivery.kind, &delivery.table, &delivery.name)
+    }
+    found.sort_by(|(a, _), (b, _)| place(a).cmp(&place(b)));
     Ok(found)
 }
 
@@ -201,6 +224,7 @@ fn load(delivery: &Delivery, folder: Option<&str>) -> Result<Report, LoadError> 
         database: DATABASE,
         key: delivery.table.clone(),
         file: name.into_os_string().into_vec(),
+        kind: delivery.kind,
         version: Some(delivery.version),
         newer_only: true,
     };
@@ -229,7 +253,7 @@ fn put_away(directory: &Path, name: &OsString, folder: &str, reason: Option<&str
 
 #[cfg(test)]
 mod tests {
-    use super::Delivery;
+    use super::{Delivery, Kind, missing};
 
     fn parse(name: &str) -> Option<(String, u64)> {
         let delivery = Delivery::parse(name.as_bytes())?;
@@ -242,6 +266,29 @@ mod tests {
         assert_eq!(parse("a.b.c.007.full.tsv.gz"), Some(("a.b.c".into(), 7)));
         assert_eq!(parse("t.1.full.tsv.zst"), Some(("t".into(), 1)));
         assert_eq!(parse("t.1.2.full.tsv"), Some(("t.1".into(), 2)));
+    }
+
+    #[test]
+    fn a_name_tells_a_list_from_changes() {
+        let kind = |name: &str| Delivery::parse(name.as_bytes()).unwrap().kind;
+        assert_eq!(kind("t.1.full.tsv.gz"), Kind::Full);
+        assert_eq!(kind("t.1.delta.tsv"), Kind::Delta);
+        assert_eq!(kind("t.full.2.delta.tsv.zst"), Kind::Delta);
+    }
+
+    #[test]
+    fn what_is_missing_leads_from_what_is_loaded_to_the_last_version() {
+        let names = ["t.1.full.tsv", "t.2.delta.tsv", "t.3.full.tsv", "t.4.delta.tsv", "t.5.delta.tsv"];
+        let missing = |names: &[&str], loaded| -> Vec<u64> {
+            let deliveries = names.iter().map(|name| Delivery::parse(name.as_bytes()).unwrap()).collect();
+            missing(deliveries, loaded).iter().map(|delivery| delivery.version).collect()
+        };
+        assert_eq!(missing(&names, None), [3, 4, 5]);
+        assert_eq!(missing(&names, Some(1)), [3, 4, 5]);
+        assert_eq!(missing(&names, Some(3)), [4, 5]);
+        assert_eq!(missing(&names, Some(5)), [0; 0]);
+        assert_eq!(missing(&names[3..], Some(4)), [5]);
+        assert_eq!(missing(&names[3..], None), [0; 0], "changes to nothing");
     }
 
     #[test]
@@ -258,6 +305,8 @@ mod tests {
             "t.18446744073709551616.full.tsv",
             "t.1.full.csv",
             "t.1.tsv",
+            "t.1.delta.tsv.part",
+            "t.1.full.gz",
             "",
         ] {
             assert_eq!(parse(name), None, "{name}");

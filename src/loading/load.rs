@@ -1,10 +1,12 @@
 //! One load, from the name of a file to the table that answers.
 
+use std::io::Read;
 use std::ops::ControlFlow;
 
-use card_table::{BuildError, Builder, Schema, build};
+use card_table::{Applied, BuildError, Builder, Built, Schema, build};
 use thiserror::Error;
 
+use super::change::Changing;
 use super::progress::{Phase, Progress};
 use super::queue::Job;
 use super::source::{Source, SourceError};
@@ -16,6 +18,15 @@ use crate::redis::key::Key;
 use crate::redis::note;
 use crate::redis::thread::Context;
 
+/// What a file is.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Kind {
+    /// A list.
+    Full,
+    /// Changes to a list.
+    Delta,
+}
+
 /// What is to be loaded.
 #[derive(Debug, Clone)]
 pub struct Request {
@@ -23,6 +34,7 @@ pub struct Request {
     pub key: Vec<u8>,
     /// The name of a file in `card.load-dir`.
     pub file: Vec<u8>,
+    pub kind: Kind,
     pub version: Option<u64>,
     /// Whether it is refused unless its version is newer than that of the table.
     pub newer_only: bool,
@@ -31,6 +43,16 @@ pub struct Request {
 impl Request {
     pub fn is_same_table(&self, other: &Request) -> bool {
         self.database == other.database && self.key == other.key
+    }
+
+    /// What the log calls it.
+    fn what(&self) -> String {
+        format!("{} from {}", self.key.escape_ascii(), self.file.escape_ascii())
+    }
+
+    /// What the table will tell about it.
+    fn load(&self, rows: u64) -> Load {
+        Load { version: self.version, source: self.file.clone(), rows }
     }
 
     /// Whether it may take the place of the table that is there.
@@ -56,6 +78,18 @@ pub struct Report {
     pub version: Option<u64>,
 }
 
+impl Report {
+    fn new<T>(request: &Request, built: &Built<T>, applied: Applied) -> Report {
+        let Applied { added, changed, removed, .. } = applied;
+        let Built { rows, duplicates, .. } = *built;
+        Report { rows, added, changed, removed, duplicates, seconds: 0.0, version: request.version }
+    }
+
+    fn after(self, progress: &Progress) -> Report {
+        Report { seconds: progress.seconds(), ..self }
+    }
+}
+
 #[derive(Debug, Error)]
 pub enum LoadError {
     #[error(transparent)]
@@ -76,6 +110,10 @@ pub enum LoadError {
     NoStagingKey,
     #[error("the staging key holds something else, or was removed")]
     StagingKeyTaken,
+    #[error("there is no table to change: changes need a list that was loaded or written")]
+    NothingToChange,
+    #[error("the table was removed or replaced while changes to it were loaded")]
+    TableGone,
     #[error("a load of this table is running or waiting already")]
     Busy,
     #[error("the load was cancelled")]
@@ -89,7 +127,7 @@ pub enum LoadError {
 pub fn run(job: &Job, context: &mut Context) -> Result<Report, LoadError> {
     let Job { request, progress } = job;
     let outcome = load(request, progress, context);
-    let what = format!("{} from {}", request.key.escape_ascii(), request.file.escape_ascii());
+    let what = request.what();
     match &outcome {
         Ok(report) => {
             let (rows, seconds) = (report.rows, report.seconds);
@@ -101,37 +139,70 @@ pub fn run(job: &Job, context: &mut Context) -> Result<Report, LoadError> {
 }
 
 fn load(request: &Request, progress: &Progress, context: &mut Context) -> Result<Report, LoadError> {
-    let what = format!("{} from {}", request.key.escape_ascii(), request.file.escape_ascii());
     let source = Source::open(&config::load_dir(), &request.file)?;
-    let (schema, replaced) = look_at_the_table(request, &source, context)?;
+    let (schema, cards) = look_at_the_table(request, &source, context)?;
+    match request.kind {
+        Kind::Full => replace(request, &source, schema, cards, progress, context),
+        Kind::Delta => change(request, &source, schema, progress, context),
+    }
+}
 
-    progress.enter(Phase::Reading, source.bytes());
-    note(&format!("{what}: reading {} bytes", source.bytes()));
-    let built = builder(schema, progress)
-        .table_from_tsv(source.reader(progress.done()).map_err(BuildError::Io)?)
-        .map_err(|error| if matches!(error, BuildError::Cancelled) { LoadError::Cancelled } else { error.into() })?;
-    source.check_unchanged()?;
+fn replace(
+    request: &Request,
+    source: &Source,
+    schema: Schema,
+    replaced: u64,
+    progress: &Progress,
+    context: &mut Context,
+) -> Result<Report, LoadError> {
+    let built = build(request, source, progress, |read| builder(schema, progress).table_from_tsv(read))?;
     if built.result.is_empty() {
         return Err(LoadError::Empty);
     }
+    let cards = built.result.len();
+    note(&format!("{}: staging {cards} cards", request.what()));
+    let report = Report::new(request, &built, Applied { added: cards, removed: replaced, ..Applied::default() });
+    stage::replace(request, built.result, request.load(report.rows), progress, context)?;
+    Ok(report.after(progress))
+}
+
+fn change(
+    request: &Request,
+    source: &Source,
+    schema: Schema,
+    progress: &Progress,
+    context: &mut Context,
+) -> Result<Report, LoadError> {
+    let mut changing = Changing::begin(request, progress, context)?;
+    let outcome =
+        build(request, source, progress, |read| builder(schema, progress).changes_from_tsv(read)).and_then(|built| {
+            note(&format!("{}: staging {} changes", request.what(), built.result.len()));
+            let applied = changing.make(&built.result, request.load(built.rows))?;
+            Ok(Report::new(request, &built, applied).after(progress))
+        });
+    if outcome.is_err() {
+        changing.give_up();
+    }
+    outcome
+}
+
+/// Reads the file.
+fn build<T>(
+    request: &Request,
+    source: &Source,
+    progress: &Progress,
+    build: impl FnOnce(Box<dyn Read + Send>) -> Result<Built<T>, BuildError>,
+) -> Result<Built<T>, LoadError> {
+    progress.enter(Phase::Reading, source.bytes());
+    note(&format!("{}: reading {} bytes", request.what(), source.bytes()));
+    let built = build(source.reader(progress.done()).map_err(BuildError::Io)?)
+        .map_err(|error| if matches!(error, BuildError::Cancelled) { LoadError::Cancelled } else { error.into() })?;
+    source.check_unchanged()?;
     if built.bad_rows > 0 {
         let told: Vec<_> = built.problems.iter().map(ToString::to_string).collect();
-        note(&format!("{what}: {} bad rows were left out: {}", built.bad_rows, told.join("; ")));
+        note(&format!("{}: {} bad rows were left out: {}", request.what(), built.bad_rows, told.join("; ")));
     }
-
-    let cards = built.result.len();
-    note(&format!("{what}: staging {cards} cards"));
-    let load = Load { version: request.version, source: request.file.clone(), rows: built.rows };
-    stage::replace(request, built.result, load, progress, context)?;
-    Ok(Report {
-        rows: built.rows,
-        added: cards,
-        changed: 0,
-        removed: replaced,
-        duplicates: built.duplicates,
-        seconds: progress.seconds(),
-        version: request.version,
-    })
+    Ok(built)
 }
 
 /// The schema to build for, and how many cards there are now; and whether a load may begin at all.
@@ -142,7 +213,11 @@ fn look_at_the_table(request: &Request, source: &Source, context: &mut Context) 
         }
         let (schema, cards) = redis.call(&[&request.key], |call| {
             let key = Key::read(call, call.argument(0));
-            let Some(table) = key.get()? else { return Ok::<_, LoadError>((Schema::default(), 0)) };
+            let table = key.get()?;
+            if request.kind == Kind::Delta && table.is_none_or(|table| table.ready().is_none()) {
+                return Err(LoadError::NothingToChange);
+            }
+            let Some(table) = table else { return Ok::<_, LoadError>((Schema::default(), 0)) };
             request.check_newer(table)?;
             let table = table.table()?;
             Ok((table.schema().clone(), table.len()))

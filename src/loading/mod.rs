@@ -11,13 +11,19 @@
 //! swaps the staged table for the old one, which has answered until then, in one `CARD.COMMIT`. Whenever a replica
 //! connects, a snapshot is taken or the power fails, there is one list or the other, whole.
 //!
+//! A list of changes becomes a patch of the blocks it touches (`change.rs`), which is staged in the same way, and committed
+//! in the same way.
+//!
 //! Files are named by clients, or found in a directory that is watched (`directory.rs`).
 
+mod change;
 pub mod directory;
+pub mod leftovers;
 pub mod load;
 pub mod progress;
 pub mod queue;
 mod source;
 mod stage;
+mod steps;
 
-pub use load::{Report, Request};
+pub use load::{Kind, Report, Request};

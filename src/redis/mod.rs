@@ -7,6 +7,7 @@
 //! | [`call`] | a command being run: its arguments, its reply, what it tells replicas and listeners |
 //! | [`key`] | keys that hold a card table |
 //! | [`config`] | `CONFIG SET card.…` |
+//! | [`events`] | when the server has started, or been promoted |
 //! | [`file`] | RDB and AOF, from inside a type's callbacks |
 //! | [`info`] | sections of `INFO` |
 //! | [`thread`] | Redis from threads of our own, and clients that wait for them |
@@ -16,6 +17,7 @@
 pub mod call;
 pub mod command;
 pub mod config;
+pub mod events;
 pub mod failure;
 pub mod file;
 pub mod info;

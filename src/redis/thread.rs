@@ -1,9 +1,9 @@
 //! Redis from a thread of our own: under its lock, as if a command ran.
 
-use std::ffi::{CStr, c_int};
+use std::ffi::{CStr, c_int, c_void};
 use std::ptr;
 
-use super::call::{Call, Strings};
+use super::call::{Call, Strings, Text};
 use super::{OK, api, raw};
 
 /// A context that may be used from a thread, while Redis is locked.
@@ -32,7 +32,7 @@ impl Context {
             }
         }
         let _unlock = Unlock(self.ctx);
-        api!(RedisModule_SelectDb(self.ctx, database));
+        locked.select(database);
         run(&locked)
     }
 }
@@ -43,12 +43,50 @@ impl Drop for Context {
     }
 }
 
+/// How far a scan of the keys has come.
+pub struct Scan {
+    cursor: *mut raw::RedisModuleScanCursor,
+}
+
+impl Scan {
+    pub fn new() -> Scan {
+        Scan { cursor: api!(RedisModule_ScanCursorCreate()) }
+    }
+}
+
+impl Drop for Scan {
+    fn drop(&mut self) {
+        api!(RedisModule_ScanCursorDestroy(self.cursor));
+    }
+}
+
 /// Redis, while it waits for us.
 pub struct Locked {
     ctx: *mut raw::RedisModuleCtx,
 }
 
 impl Locked {
+    /// From now on uses another database; tells whether there is one of this number.
+    pub fn select(&self, database: i32) -> bool {
+        api!(RedisModule_SelectDb(self.ctx, database)) == OK
+    }
+
+    /// Goes on with a scan of the keys, and hands over the names of some; tells whether there are more.
+    pub fn scan(&self, scan: &mut Scan, mut found: impl FnMut(&[u8])) -> bool {
+        extern "C" fn on_key(
+            _: *mut raw::RedisModuleCtx,
+            name: *mut raw::RedisModuleString,
+            _: *mut raw::RedisModuleKey,
+            found: *mut c_void,
+        ) {
+            // SAFETY: it is what `scan` has given to Redis, and lives until that returns.
+            let found = unsafe { &mut *found.cast::<&mut dyn FnMut(&[u8])>() };
+            super::guarded("a scan of the keys", || found(Text::new(name).bytes()));
+        }
+        let mut found: &mut dyn FnMut(&[u8]) = &mut found;
+        api!(RedisModule_Scan(self.ctx, scan.cursor, Some(on_key), (&raw mut found).cast())) != 0
+    }
+
     /// Runs something as a command with these arguments would.
     pub fn call<T>(&self, arguments: &[&[u8]], run: impl FnOnce(&Call) -> T) -> T {
         let name = b"card".as_slice();

@@ -316,8 +316,9 @@ impl Patch {
         self.numbers.iter().any(|part| among(part, id)) || among(&self.texts, id)
     }
 
-    /// Follows a change of the table: the card had the symbol `before` in it, and now has another, or none.
-    pub fn set(&mut self, id: &Id, before: Option<u128>, symbol: Option<u128>) {
+    /// Follows a change of the table: the card had the symbol `before` in it, and now has another, or none. Tells whether
+    /// the patch had another symbol for it.
+    pub fn set(&mut self, id: &Id, before: Option<u128>, symbol: Option<u128>) -> bool {
         let bytes = &mut self.bytes;
         let was = match id {
             Id::Number(class, number) => {
@@ -326,11 +327,11 @@ impl Patch {
             }
             Id::Text(text) => self.texts.set(text, symbol, bytes),
         };
-        if let Some(was) = was {
-            // In the table and in the patch there now is the same record: their difference is what it was without it.
-            let digest = |symbol: Option<u128>| symbol.map_or(0, |symbol| digest::of_record(id, symbol));
-            self.digest = self.digest.wrapping_add(digest(before)).wrapping_sub(digest(was));
-        }
+        let Some(was) = was else { return false };
+        // Table and patch now have the same of it, where they may have differed before.
+        let digest = |symbol: Option<u128>| symbol.map_or(0, |symbol| digest::of_record(id, symbol));
+        self.digest = self.digest.wrapping_add(digest(before)).wrapping_sub(digest(was));
+        was != symbol
     }
 
     /// The spans, in pieces of about so many bytes, as [`Table::check_patch`] takes them.

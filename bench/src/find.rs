@@ -6,7 +6,7 @@ use card_table::{Id, Table};
 use rand::rngs::SmallRng;
 use rand::seq::SliceRandom;
 
-use crate::card::Card;
+use crate::card::{Card, Sample};
 use crate::data::{List, Source};
 use crate::measure::{freed_by_dropping, median, timed};
 use crate::report::fixed;
@@ -126,7 +126,7 @@ fn asked<C>(cards: &[C]) -> impl Iterator<Item = &C> {
 }
 
 fn take_turns<C: Card>(table: &Table, peer: &Peer<C>, cards: &[C]) -> Ways {
-    let ids: Vec<Id> = asked(cards).map(Card::id).collect();
+    let ids: Vec<Id> = asked(cards).map(Sample::id).collect();
     let keys: Vec<&C::Asked> = asked(cards).map(Card::asked).collect();
     let find = |id: &Id| table.get(id);
     let find_in_peer = |key: &&C::Asked| peer.get(*key).map(|&at| at.into());

@@ -96,13 +96,14 @@ fn document(measured: &[Measured], args: &Args) -> String {
 }
 
 fn measure_set(set: Set, args: &Args) -> Result<Measured, Box<dyn Error>> {
+    let twenty = Values::twenty(args.seed);
     match set {
-        Set::Uniform => measure(set, &Uniform, Values::Twenty, args),
-        Set::Net => measure(set, &Net, Values::Twenty, args),
-        Set::Issued => measure(set, &Issued::new(args.rows), Values::Twenty, args),
+        Set::Uniform => measure(set, &Uniform, twenty, args),
+        Set::Net => measure(set, &Net, twenty, args),
+        Set::Issued => measure(set, &Issued::new(args.rows as u64), twenty, args),
         Set::Onevalue => measure(set, &Net, Values::One, args),
-        Set::Hex32 => measure(set, &HexDigests, Values::Twenty, args),
-        Set::Cookies => measure(set, &Cookies, Values::Twenty, args),
+        Set::Hex32 => measure(set, &HexDigests, twenty, args),
+        Set::Cookies => measure(set, &Cookies, twenty, args),
     }
 }
 

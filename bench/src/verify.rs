@@ -81,7 +81,7 @@ fn ask<C: Card>(list: &List<C>, cards: &[C], table: &Table) -> Answers {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::card::Digits20;
+    use crate::card::{Digits20, Sample};
     use crate::data::{Net, Values};
     use card_table::{Builder, Schema};
 

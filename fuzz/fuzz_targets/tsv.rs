@@ -7,7 +7,7 @@
 
 use std::collections::BTreeMap;
 
-use card_table::build::MAX_PROBLEMS;
+use card_table::build::TOLD_PROBLEMS;
 use card_table::tsv::{Problem, Reader, TsvError};
 use card_table::{BuildError, Builder, Built, Schema, Table};
 use card_table_fuzz::schemas::schemas;
@@ -99,7 +99,7 @@ fn assert_is(built: &Built<Table>, rows: &Rows) {
     assert_eq!(built.rows, rows.good);
     assert_eq!(built.duplicates, rows.good - rows.last.len() as u64);
     assert_eq!(built.bad_rows, rows.problems.len() as u64);
-    assert_eq!(built.problems, rows.problems[..rows.problems.len().min(MAX_PROBLEMS)]);
+    assert_eq!(built.problems, rows.problems[..rows.problems.len().min(TOLD_PROBLEMS)]);
     assert_cards(&built.result, rows);
 }
 
@@ -113,6 +113,6 @@ fn assert_cards(table: &Table, rows: &Rows) {
 /// A strict build stops early; the problems that it tells are the first ones nevertheless.
 fn assert_told(built: Result<Built<Table>, BuildError>, problems: &[Problem]) {
     let Err(BuildError::Problems(told, count)) = built else { panic!("there are problems") };
-    assert!(!told.is_empty() && problems[..problems.len().min(MAX_PROBLEMS)].starts_with(&told));
+    assert!(!told.is_empty() && problems[..problems.len().min(TOLD_PROBLEMS)].starts_with(&told));
     assert!((told.len() as u64..=problems.len() as u64).contains(&count));
 }

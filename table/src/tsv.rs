@@ -121,6 +121,11 @@ impl Layout {
         Ok(Layout { schema: schema.clone(), columns })
     }
 
+    /// Whether rows say what is done with their cards: then the file is a list of changes.
+    pub fn has_op(&self) -> bool {
+        self.columns.contains(&Column::Op)
+    }
+
     fn name(&self, column: &Column) -> &str {
         match column {
             Column::Id => ID_COLUMN,

@@ -3,7 +3,7 @@
 
 mod common;
 
-use card_table::build::{MAX_PROBLEMS, MIN_SORT_BYTES};
+use card_table::build::{MIN_SORT_BYTES, TOLD_PROBLEMS};
 use card_table::tsv::Problem;
 use card_table::{Applied, BuildError, Builder, Built, Inserted, Progress, Schema, Table};
 use common::spellings::{KINDS, Kind};
@@ -373,7 +373,7 @@ fn bad_rows_fail_a_build_and_the_first_ten_are_told() {
         );
         assert!(text.ends_with("; and 15 more"), "{text}");
         let BuildError::Problems(problems, 25) = error else { panic!("{error:?}") };
-        assert_eq!(lines(&problems), bad[..MAX_PROBLEMS]);
+        assert_eq!(lines(&problems), bad[..TOLD_PROBLEMS]);
     }
 }
 
@@ -385,14 +385,18 @@ fn as_many_bad_rows_as_allowed_are_left_out() {
     for threads in THREADS {
         let built = builder(threads).allow_problems(40).table_from_tsv(file.as_slice()).unwrap();
         assert_eq!((built.rows, built.bad_rows), (199_960, 40));
-        assert_eq!(lines(&built.problems), bad[..MAX_PROBLEMS]);
+        assert_eq!(lines(&built.problems), bad[..TOLD_PROBLEMS]);
+        for told in [0, 1, 39, 50] {
+            let built = builder(threads).allow_problems(40).tell_problems(told).table_from_tsv(file.as_slice());
+            assert_eq!(lines(&built.unwrap().problems), bad[..told.min(bad.len())]);
+        }
         assert_eq!(built.result.len(), 199_960);
         assert_eq!(built.result.get(&id(b"00000000000000005000")), None);
         built.result.check().unwrap();
 
         let error = builder(threads).allow_problems(39).table_from_tsv(file.as_slice()).err().unwrap();
         let BuildError::Problems(problems, 40) = error else { panic!("{error:?}") };
-        assert_eq!(lines(&problems), bad[..MAX_PROBLEMS]);
+        assert_eq!(lines(&problems), bad[..TOLD_PROBLEMS]);
     }
 }
 
@@ -421,7 +425,7 @@ fn the_first_problems_are_the_first_of_the_file_on_any_number_of_threads() {
         for _ in 0..5 {
             let error = builder(threads).allow_problems(15).table_from_tsv(file.as_slice()).err().unwrap();
             let BuildError::Problems(problems, count) = error else { panic!("{error:?}") };
-            assert_eq!(lines(&problems), bad[..MAX_PROBLEMS]);
+            assert_eq!(lines(&problems), bad[..TOLD_PROBLEMS]);
             assert!((16..=4000).contains(&count));
         }
     }

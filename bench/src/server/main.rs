@@ -53,7 +53,7 @@ struct Contender {
 
 fn main() -> Result<(), Box<dyn Error>> {
     let args = Args::parse();
-    let list = List::new(&Net, Values::Twenty, args.rows, args.seed);
+    let list = List::new(&Net, Values::twenty(args.seed), args.rows, args.seed);
     let schemes = [Scheme::seed(args.rows), Scheme::Strings, Scheme::Ours];
     let contenders = schemes.into_iter().map(|scheme| contender(scheme, &list, &args));
     let contenders = contenders.collect::<io::Result<Vec<_>>>()?;

@@ -38,8 +38,8 @@ use crate::tsv::{Page, Problem, Reader, Row, TsvError};
 use batch::Batch;
 use pack::{Goal, Written};
 
-/// How many problems are told.
-pub const MAX_PROBLEMS: usize = 10;
+/// How many problems are told by default.
+pub const TOLD_PROBLEMS: usize = 10;
 
 /// The least memory for sorting: below it, strands would be too short to compress.
 pub const MIN_SORT_BYTES: usize = 1 << 20;
@@ -107,6 +107,7 @@ pub struct Builder<'a> {
     threads: usize,
     sort_bytes: usize,
     allowed_problems: u64,
+    told_problems: usize,
     on_progress: OnProgress<'a>,
     on_thread_start: fn(),
 }
@@ -118,6 +119,7 @@ impl<'a> Builder<'a> {
             threads: std::thread::available_parallelism().map_or(1, NonZeroUsize::get),
             sort_bytes: DEFAULT_SORT_BYTES,
             allowed_problems: 0,
+            told_problems: TOLD_PROBLEMS,
             on_progress: Box::new(|_| ControlFlow::Continue(())),
             on_thread_start: || {},
         }
@@ -138,6 +140,12 @@ impl<'a> Builder<'a> {
     /// How many bad rows are left out before a build fails; by default none.
     pub fn allow_problems(mut self, count: u64) -> Self {
         self.allowed_problems = count;
+        self
+    }
+
+    /// How many bad rows are told, the first ones of the file.
+    pub fn tell_problems(mut self, count: usize) -> Self {
+        self.told_problems = count;
         self
     }
 
@@ -183,7 +191,7 @@ impl<'a> Builder<'a> {
         self.pool()?.install(|| {
             let mut reader = Reader::new(source, &self.schema)?;
             let layout = reader.layout().clone();
-            let mut tally = Tally::default();
+            let mut tally = self.tally();
             let mut read = 0;
             let taken = AtomicU64::new(0);
             let pages = || {
@@ -214,7 +222,7 @@ impl<'a> Builder<'a> {
         let mut records = records.into_iter().zip(0..);
         let symbols = self.schema.symbols();
         self.pool()?.install(|| {
-            let mut tally = Tally::default();
+            let mut tally = self.tally();
             let some = || {
                 let some: Vec<_> = records.by_ref().take(RECORDS_AT_A_TIME).collect();
                 (!some.is_empty()).then_some(Ok(some))
@@ -236,6 +244,10 @@ impl<'a> Builder<'a> {
     fn pool(&self) -> Result<ThreadPool, BuildError> {
         let start = self.on_thread_start;
         Ok(rayon::ThreadPoolBuilder::new().num_threads(self.threads).start_handler(move |_| start()).build()?)
+    }
+
+    fn tally(&self) -> Tally {
+        Tally { told: self.told_problems, ..Tally::default() }
     }
 
     fn told(&self, progress: Progress) -> Result<(), BuildError> {
@@ -268,7 +280,7 @@ impl<'a> Builder<'a> {
                 part
             });
             parts.par_bridge().try_for_each_init(
-                || (Batch::new(&self.schema), Tally::default()),
+                || (Batch::new(&self.schema), self.tally()),
                 |(own_batch, own_tally), part| {
                     let taken = take(part?, own_batch, own_tally);
                     let mut shared = shared.lock().expect("no thread panics while it appends");
@@ -292,7 +304,7 @@ impl<'a> Builder<'a> {
 
     fn finish<T>(&self, sorted: Sorted, mut tally: Tally, finish: Finish<T>) -> Result<Built<T>, BuildError> {
         let result = finish(self, sorted, &mut tally)?;
-        let Tally { rows, duplicates, bad_rows, problems } = tally;
+        let Tally { rows, duplicates, bad_rows, problems, .. } = tally;
         Ok(Built { result, rows, duplicates, bad_rows, problems })
     }
 }
@@ -306,8 +318,9 @@ struct Tally {
     rows: u64,
     duplicates: u64,
     bad_rows: u64,
-    /// The first ones by line.
+    /// The first ones by line, and how many are kept.
     problems: Vec<Problem>,
+    told: usize,
 }
 
 impl Tally {
@@ -319,7 +332,7 @@ impl Tally {
             }
             Err(problem) => {
                 self.bad_rows += 1;
-                if self.problems.len() < MAX_PROBLEMS {
+                if self.problems.len() < self.told {
                     self.problems.push(problem);
                 }
             }
@@ -327,14 +340,15 @@ impl Tally {
     }
 
     fn absorb(&mut self, other: &mut Tally) {
-        let Tally { rows, duplicates, bad_rows, problems } = std::mem::take(other);
+        let Tally { rows, duplicates, bad_rows, problems, .. } =
+            std::mem::replace(other, Tally { told: other.told, ..Tally::default() });
         self.rows += rows;
         self.duplicates += duplicates;
         self.bad_rows += bad_rows;
         if !problems.is_empty() {
             self.problems.extend(problems);
             self.problems.sort_by_key(|problem| problem.line);
-            self.problems.truncate(MAX_PROBLEMS);
+            self.problems.truncate(self.told);
         }
     }
 }

@@ -1,4 +1,5 @@
-//! What the measurements share. `table` measures the data structure, `server` the module in a real redis-server.
+//! What the measurements share. `table` measures the data structure, `server` the module in a real redis-server, `load`
+//! loads of files into one.
 
 pub mod bulk;
 pub mod card;
@@ -7,9 +8,12 @@ pub mod find;
 pub mod limit;
 pub mod means;
 pub mod measure;
+pub mod outcome;
 pub mod peak;
+pub mod redis;
 pub mod report;
 pub mod results;
+pub mod scheme;
 pub mod size;
 pub mod speed;
 pub mod verify;

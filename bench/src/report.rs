@@ -4,6 +4,8 @@ use std::fmt::{self, Display};
 use std::process::Command;
 use std::thread::available_parallelism;
 
+use serde::{Deserialize, Serialize};
+
 use crate::measure::{bytes_of, field_of};
 
 pub struct Grid {
@@ -47,6 +49,7 @@ impl Display for Grid {
 }
 
 /// What a figure should be.
+#[derive(Serialize, Deserialize)]
 pub struct Target {
     pub what: String,
     pub measured: f64,
@@ -71,6 +74,16 @@ impl Target {
 
     pub fn wanted(&self) -> String {
         format!("≤ {}", self.at_most)
+    }
+
+    /// All targets of a part.
+    pub fn grid(targets: &[Target]) -> Grid {
+        Grid {
+            title: "Targets",
+            head: &Target::HEAD,
+            rows: targets.iter().map(Target::cells).collect(),
+            note: "Ratios of times and of bytes: what is smaller is better.",
+        }
     }
 
     pub fn cells(&self) -> Vec<String> {

@@ -6,9 +6,9 @@ use card_bench::card::Digits20;
 use card_bench::data::List;
 use card_table::{Builder, Schema, Table};
 
-use crate::redis::{Connection, Requests};
-use crate::scheme::{Scheme, TABLE};
 use crate::spelt;
+use card_bench::redis::{Connection, Requests};
+use card_bench::scheme::{Scheme, TABLE};
 
 /// How many cards are sent together.
 const TOGETHER: usize = 1000;

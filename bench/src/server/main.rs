@@ -4,8 +4,6 @@
 
 mod fill;
 mod memory;
-mod redis;
-mod scheme;
 mod speed;
 
 use std::error::Error;
@@ -16,12 +14,12 @@ use std::path::PathBuf;
 use card_bench::card::Digits20;
 use card_bench::data::{List, Net, Values};
 use card_bench::measure::tell;
-use card_bench::report::{Grid, Target, document, grouped, machine};
+use card_bench::report::{Target, document, grouped, machine};
 use clap::Parser;
 
+use card_bench::redis::Server;
+use card_bench::scheme::Scheme;
 use memory::Memory;
-use redis::Server;
-use scheme::Scheme;
 use speed::Speeds;
 
 /// Measures redis-card in a server beside its peers.
@@ -62,16 +60,7 @@ fn main() -> Result<(), Box<dyn Error>> {
     let limit = list.limit_bytes(&Net, list.cards.len()) / list.cards.len() as f64;
     let ours = &contenders.last().expect("ours is one of them").memory;
     let targets: Vec<Target> = ours.targets(limit).into_iter().chain(speeds.targets()).collect();
-    let grids = [
-        memory::grid(&contenders, limit),
-        speeds.grid(),
-        Grid {
-            title: "Targets",
-            head: &Target::HEAD,
-            rows: targets.iter().map(Target::cells).collect(),
-            note: "Ratios of times and of bytes: what is smaller is better.",
-        },
-    ];
+    let grids = [memory::grid(&contenders, limit), speeds.grid(), Target::grid(&targets)];
     let cards = grouped(list.cards.len() as u64);
     let text = format!("## {cards} cards\n\n{}\nMeasured on {}.\n", document(&grids), machine());
     print!("{text}");

@@ -6,7 +6,7 @@ use card_bench::measure::timed;
 use card_bench::report::{Grid, Target, fixed};
 
 use crate::Contender;
-use crate::redis::Server;
+use card_bench::redis::Server;
 
 /// Bytes a card beyond what the empty server took.
 pub struct Memory {

@@ -10,9 +10,9 @@ use rand::SeedableRng;
 use rand::rngs::SmallRng;
 
 use crate::Contender;
-use crate::redis::{Connection, Requests};
-use crate::scheme::{Scheme, TABLE};
 use crate::spelt;
+use card_bench::redis::{Connection, Requests};
+use card_bench::scheme::{Scheme, TABLE};
 
 /// Requests that a connection sends together, and connections: enough that the server never waits for its client.
 const PIPELINE: usize = 16;

@@ -9,7 +9,7 @@ use std::process::{Child, Command, Stdio};
 use std::thread;
 use std::time::{Duration, Instant};
 
-use card_bench::measure::bytes_of;
+use crate::measure::bytes_of;
 use tempfile::TempDir;
 
 /// How long a server may take to start, its data included.
@@ -19,16 +19,28 @@ pub struct Server {
     process: Child,
     directory: TempDir,
     module: PathBuf,
+    arguments: Vec<String>,
 }
 
 impl Server {
     /// Starts a server that keeps its files in `parent`, and loads the module.
     pub fn start(module: &Path, parent: &Path) -> io::Result<Server> {
+        Server::with(module, parent, &[])
+    }
+
+    /// The same with settings such as `["--appendonly", "yes"]`.
+    pub fn with(module: &Path, parent: &Path, arguments: &[&str]) -> io::Result<Server> {
         let directory = tempfile::Builder::new().prefix("redis-card-bench-").tempdir_in(parent)?;
-        let process = spawn(directory.path(), module)?;
-        let server = Server { process, directory, module: module.into() };
+        let arguments: Vec<String> = arguments.iter().map(|&argument| argument.into()).collect();
+        let process = spawn(directory.path(), module, &arguments)?;
+        let server = Server { process, directory, module: module.into(), arguments };
         server.wait()?;
         Ok(server)
+    }
+
+    /// Where it keeps its files.
+    pub fn directory(&self) -> &Path {
+        self.directory.path()
     }
 
     pub fn connect(&self) -> io::Result<Connection> {
@@ -55,19 +67,30 @@ impl Server {
         let _ = self.connect()?.ask(&[b"SHUTDOWN", b"NOSAVE"]);
         self.process.wait()?;
         let start = Instant::now();
-        self.process = spawn(self.directory.path(), &self.module)?;
+        self.process = spawn(self.directory.path(), &self.module, &self.arguments)?;
         self.wait()?;
         Ok(start.elapsed().as_secs_f64())
     }
 
     pub fn used_memory(&self) -> io::Result<u64> {
-        let info = self.connect()?.ask(&[b"INFO", b"memory"])?;
-        let line = info.lines().find_map(|line| line.strip_prefix("used_memory:"));
-        line.and_then(|number| number.trim().parse().ok()).ok_or_else(|| io::Error::other("INFO has no used_memory"))
+        self.info("memory", "used_memory")
+    }
+
+    /// A number of `INFO`.
+    pub fn info(&self, section: &str, field: &str) -> io::Result<u64> {
+        let info = self.connect()?.ask(&[b"INFO", section.as_bytes()])?;
+        let line = info.lines().find_map(|line| line.strip_prefix(field)?.strip_prefix(':'));
+        let number = line.and_then(|number| number.trim().parse().ok());
+        number.ok_or_else(|| io::Error::other(format!("INFO has no {field}")))
     }
 
     pub fn resident(&self) -> io::Result<usize> {
         bytes_of(&format!("/proc/{}/status", self.process.id()), "VmRSS")
+    }
+
+    /// The most memory it has had.
+    pub fn peak(&self) -> io::Result<usize> {
+        bytes_of(&format!("/proc/{}/status", self.process.id()), "VmHWM")
     }
 }
 
@@ -79,7 +102,7 @@ impl Drop for Server {
     }
 }
 
-fn spawn(directory: &Path, module: &Path) -> io::Result<Child> {
+fn spawn(directory: &Path, module: &Path, arguments: &[String]) -> io::Result<Child> {
     let log = fs::File::options().create(true).append(true).open(directory.join("log"))?;
     Command::new(std::env::var_os("REDIS_SERVER").unwrap_or_else(|| "redis-server".into()))
         .args(["--port", "0", "--unixsocket", "socket", "--save", ""])
@@ -87,6 +110,7 @@ fn spawn(directory: &Path, module: &Path) -> io::Result<Child> {
         .args(["--lazyfree-lazy-user-del", "yes", "--lazyfree-lazy-server-del", "yes"])
         .arg("--loadmodule")
         .arg(module)
+        .args(arguments)
         .current_dir(directory)
         .stdin(Stdio::null())
         .stdout(log)
@@ -165,6 +189,35 @@ impl Connection {
                 Ok(String::new())
             }
             _ => Ok(line),
+        }
+    }
+
+    /// Sends one request and returns all texts in its reply, an array of any depth.
+    pub fn texts(&mut self, words: &[&[u8]]) -> io::Result<Vec<String>> {
+        let mut request = Requests::default();
+        request.push(words);
+        self.stream.write_all(&request.bytes)?;
+        let mut texts = Vec::new();
+        self.collect(&mut texts)?;
+        Ok(texts)
+    }
+
+    fn collect(&mut self, texts: &mut Vec<String>) -> io::Result<()> {
+        let line = self.line()?;
+        match line.split_at_checked(1) {
+            Some(("$", len)) if len != "-1" => {
+                let mut text = vec![0; len.parse::<usize>().map_err(io::Error::other)? + 2];
+                self.replies.read_exact(&mut text)?;
+                text.truncate(text.len() - 2);
+                texts.push(String::from_utf8(text).map_err(io::Error::other)?);
+                Ok(())
+            }
+            Some(("*", len)) if len != "-1" => {
+                let len = len.parse::<usize>().map_err(io::Error::other)?;
+                (0..len).try_for_each(|_| self.collect(texts))
+            }
+            Some(("-", error)) => Err(io::Error::other(error.to_owned())),
+            _ => Ok(()),
         }
     }
 

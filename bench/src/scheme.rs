@@ -2,7 +2,7 @@
 
 use std::hash::{BuildHasher, BuildHasherDefault, DefaultHasher};
 
-use super::redis::Requests;
+use crate::redis::Requests;
 
 /// A way to keep cards: how it is told of one, and asked about one.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

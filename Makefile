@@ -1,11 +1,12 @@
 # What one can do here; `make` alone lists it. A comment after two hashes is a target's help.
 .DEFAULT_GOAL := help
-.PHONY: help deps run build test lint bench-table bench-server fuzz clean
+.PHONY: help deps run build test lint bench bench-table bench-server bench-load fuzz clean
 # cargo already uses every core, and its builds wait for each other.
 .NOTPARALLEL:
 
 N ?= 10000000
 ARGS ?=
+OUTCOMES ?= docs/benchmarks
 SECONDS_EACH ?= 60
 
 lua_files = $(shell find . \( -name target -o -name .git \) -prune -o -name '*.lua' -print)
@@ -32,11 +33,17 @@ lint: deps ## check format, Rust, Lua and shell
 	$(if $(lua_files),luacheck $(lua_files),@echo "luacheck: no Lua files")
 	shellcheck scripts/* .ci/run
 
-bench-table: deps ## measure the table with N rows (10000000); more options in ARGS
-	cargo run --release -p card-bench --bin table -- --rows $(N) $(ARGS)
+bench: bench-table bench-server bench-load ## measure everything with N rows (10000000), and write docs/benchmarks.md
+	cargo run --release -p card-bench --bin summary
 
-bench-server: build ## measure the module in a server beside its peers with N rows (10000000); more options in ARGS
-	cargo run --release -p card-bench --bin server -- --rows $(N) $(ARGS)
+bench-table: deps ## measure the table alone; more options in ARGS
+	cargo run --release -p card-bench --bin table -- --rows $(N) --outcomes $(OUTCOMES) $(ARGS)
+
+bench-server: build ## measure the module in a server beside its peers
+	cargo run --release -p card-bench --bin server -- --rows $(N) --outcomes $(OUTCOMES) $(ARGS)
+
+bench-load: build ## measure loads of files beside the seed's way
+	cargo run --release -p card-bench --bin load -- --rows $(N) --outcomes $(OUTCOMES) $(ARGS)
 
 fuzz: ## fuzz each decoder for SECONDS_EACH (60); needs the nightly compiler
 	@command -v cargo-fuzz >/dev/null || cargo install cargo-fuzz --locked

@@ -3,6 +3,7 @@
 
 pub mod bulk;
 pub mod card;
+pub mod chart;
 pub mod data;
 pub mod find;
 pub mod limit;

@@ -1,5 +1,6 @@
 //! What a part of the benchmark has found, in a file for the report of all parts.
 
+use std::collections::BTreeMap;
 use std::error::Error;
 use std::fs;
 use std::path::Path;
@@ -18,6 +19,8 @@ pub struct Outcome {
     /// Tables, as Markdown.
     pub text: String,
     pub targets: Vec<Target>,
+    /// By what they are of: `bytes, redis-card`.
+    pub figures: BTreeMap<String, f64>,
     /// For plots.
     pub series: Vec<Series>,
 }
@@ -30,8 +33,11 @@ pub struct Series {
 }
 
 impl Outcome {
-    pub fn write(&self, path: &Path) -> Result<(), Box<dyn Error>> {
-        Ok(fs::write(path, serde_json::to_string_pretty(self)?)?)
+    /// Writes it into a folder, in the place of one of the same part with as many rows.
+    pub fn write(&self, folder: &Path) -> Result<(), Box<dyn Error>> {
+        fs::create_dir_all(folder)?;
+        let path = folder.join(format!("{}-{}.json", self.part, self.rows));
+        Ok(fs::write(path, serde_json::to_string_pretty(self)? + "\n")?)
     }
 
     pub fn read(path: &Path) -> Result<Outcome, Box<dyn Error>> {

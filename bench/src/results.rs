@@ -53,7 +53,7 @@ impl Measured {
         ]
     }
 
-    fn targets(&self) -> Vec<Target> {
+    pub fn targets(&self) -> Vec<Target> {
         let mut targets: Vec<_> = self.size_target().into_iter().collect();
         if let Some(delivered) = &self.delivered {
             let target =

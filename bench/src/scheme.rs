@@ -13,6 +13,8 @@ pub enum Scheme {
     },
     /// A key for each card.
     Strings,
+    /// A field for each card, all in one hash.
+    OneHash,
     Ours,
 }
 
@@ -30,6 +32,7 @@ impl Scheme {
         match self {
             Scheme::Seed { .. } => "seed's hashes",
             Scheme::Strings => "string keys",
+            Scheme::OneHash => "one big hash",
             Scheme::Ours => "redis-card",
         }
     }
@@ -38,6 +41,7 @@ impl Scheme {
         match self {
             Scheme::Seed { hashes } => requests.push(&[b"HGET", &key(card, hashes), &field(card)]),
             Scheme::Strings => requests.push(&[b"GET", card.as_bytes()]),
+            Scheme::OneHash => requests.push(&[b"HGET", TABLE, card.as_bytes()]),
             Scheme::Ours => requests.push(&[b"CARD.GET", TABLE, card.as_bytes()]),
         }
     }
@@ -47,6 +51,7 @@ impl Scheme {
         match self {
             Scheme::Seed { hashes } => requests.push(&[b"HSET", &key(card, hashes), &field(card), value.as_bytes()]),
             Scheme::Strings => requests.push(&[b"SET", card.as_bytes(), value.as_bytes()]),
+            Scheme::OneHash => requests.push(&[b"HSET", TABLE, card.as_bytes(), value.as_bytes()]),
             Scheme::Ours => requests.push(&[
                 b"CARD.SET",
                 TABLE,

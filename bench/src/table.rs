@@ -4,7 +4,6 @@
 //! One data set is measured at a time, and gone before the next is made.
 
 use std::error::Error;
-use std::fs;
 use std::path::PathBuf;
 use std::process::ExitCode;
 
@@ -16,6 +15,7 @@ use tikv_jemallocator::Jemalloc;
 use card_bench::data::{Cookies, HexDigests, Issued, List, Net, Set, Source, Uniform, Values};
 use card_bench::means::{Means, at_least};
 use card_bench::measure::tell;
+use card_bench::outcome::Outcome;
 use card_bench::results::{Delivered, Measured};
 use card_bench::size::Size;
 use card_bench::{bulk, find, peak, report, results, speed, verify};
@@ -48,9 +48,9 @@ struct Args {
     /// Single inserts into an empty table, at most as many as rows
     #[arg(long, default_value_t = 10_000_000)]
     inserts: usize,
-    /// Also write the results as Markdown to this file
-    #[arg(long, value_name = "FILE")]
-    markdown: Option<PathBuf>,
+    /// A folder that the results are written to, for the report
+    #[arg(long)]
+    outcomes: Option<PathBuf>,
     #[command(subcommand)]
     part: Option<Part>,
 }
@@ -74,8 +74,12 @@ fn main() -> Result<ExitCode, Box<dyn Error>> {
         measured.push(measure_set(set, &args)?);
         text = document(&measured, &args);
         // After each set, so that a long run that fails leaves something.
-        if let Some(path) = &args.markdown {
-            fs::write(path, &text)?;
+        if let Some(folder) = &args.outcomes {
+            let targets = measured.iter().flat_map(Measured::targets).collect();
+            let (rows, machine) = (args.rows as u64, report::machine());
+            let (figures, series) = Default::default();
+            Outcome { part: "table".into(), rows, machine, text: text.clone(), targets, figures, series }
+                .write(folder)?;
         }
     }
     print!("{text}");

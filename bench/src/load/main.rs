@@ -18,7 +18,7 @@ use std::fs;
 use std::io;
 use std::path::{Path, PathBuf};
 
-use card_bench::outcome::{Outcome, Series};
+use card_bench::outcome::Outcome;
 use card_bench::redis::Server;
 use card_bench::report::{Target, document, grouped, machine};
 use card_bench::scheme::TABLE;
@@ -41,9 +41,9 @@ struct Args {
     /// Where files and servers are kept meanwhile; 100 million rows take 12 GB
     #[arg(long, default_value_os_t = std::env::temp_dir())]
     directory: PathBuf,
-    /// A file that the results are written to, for the report
+    /// A folder that the results are written to, for the report
     #[arg(long)]
-    json: Option<PathBuf>,
+    outcomes: Option<PathBuf>,
 }
 
 /// Where servers come from.
@@ -88,9 +88,11 @@ fn main() -> Result<(), Box<dyn Error>> {
     let grids = [seconds.grid(), waits::grid(&waits), peak.grid(), Target::grid(&targets)];
     let text = document(&grids);
     println!("## Loading {} rows\n\n{text}\nMeasured on {}.", grouped(args.rows), machine());
-    if let Some(path) = args.json {
-        let series: Vec<Series> = waits.iter().filter_map(|waits| waits.series()).collect();
-        Outcome { part: "load".into(), rows: args.rows, machine: machine(), text, targets, series }.write(&path)?;
+    if let Some(folder) = args.outcomes {
+        let series = waits.iter().filter_map(|waits| waits.series()).collect();
+        let figures = seconds.figures();
+        Outcome { part: "load".into(), rows: args.rows, machine: machine(), text, targets, figures, series }
+            .write(&folder)?;
     }
     Ok(())
 }

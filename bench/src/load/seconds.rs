@@ -1,5 +1,6 @@
 //! From file to queryable: the seed's way, ours, and ours with a replica and an AOF.
 
+use std::collections::BTreeMap;
 use std::fs::{self, File};
 use std::io;
 use std::net::TcpListener;
@@ -138,6 +139,12 @@ impl Seconds {
             target("full synchronisations of the replica during loads", self.full_syncs as f64, 0.0),
         ]);
         targets
+    }
+
+    pub fn figures(&self) -> BTreeMap<String, f64> {
+        let ways = [("redis-card", self.ours), ("seed's hashes", self.seed())];
+        let millions = |seconds: f64| self.rows as f64 / seconds / 1e6;
+        ways.map(|(way, seconds)| (format!("rows a second, {way}"), millions(seconds))).into()
     }
 
     pub fn grid(&self) -> Grid {

@@ -110,10 +110,13 @@ impl Waited {
     }
 }
 
-/// Of every twenty answers the slowest: a plot of all would be megabytes.
+/// Dots in the plot.
+const DOTS: usize = 500;
+
+/// Of neighbouring answers the slowest: a plot of all would be megabytes.
 fn thinned(waits: &Waits) -> Vec<(f64, f64)> {
     let slowest = |some: &[(f64, f64)]| some.iter().copied().max_by(|a, b| a.1.total_cmp(&b.1)).expect("not empty");
-    waits.chunks(20).map(slowest).collect()
+    waits.chunks(waits.len().div_ceil(DOTS).max(1)).map(slowest).collect()
 }
 
 fn sorted(waits: &Waits) -> Vec<f64> {

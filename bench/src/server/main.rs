@@ -7,7 +7,6 @@ mod memory;
 mod speed;
 
 use std::error::Error;
-use std::fs;
 use std::io;
 use std::path::PathBuf;
 
@@ -17,6 +16,7 @@ use card_bench::measure::tell;
 use card_bench::report::{Target, document, grouped, machine};
 use clap::Parser;
 
+use card_bench::outcome::Outcome;
 use card_bench::redis::Server;
 use card_bench::scheme::Scheme;
 use memory::Memory;
@@ -37,10 +37,13 @@ struct Args {
     /// Where the servers keep their files
     #[arg(long, default_value_os_t = std::env::temp_dir())]
     directory: PathBuf,
-    /// A file that the results are written to as well
+    /// A folder that the results are written to, for the report
     #[arg(long)]
-    markdown: Option<PathBuf>,
+    outcomes: Option<PathBuf>,
 }
+
+/// With more, all contenders together would not fit a machine of 24 GB.
+const MOST_IN_ONE_HASH: usize = 30_000_000;
 
 /// A way to keep cards, and a server that keeps them so.
 struct Contender {
@@ -52,7 +55,11 @@ struct Contender {
 fn main() -> Result<(), Box<dyn Error>> {
     let args = Args::parse();
     let list = List::new(&Net, Values::twenty(args.seed), args.rows, args.seed);
-    let schemes = [Scheme::seed(args.rows), Scheme::Strings, Scheme::Ours];
+    // Ours is the last, as the tables have it.
+    let mut schemes = vec![Scheme::seed(args.rows), Scheme::Strings, Scheme::OneHash, Scheme::Ours];
+    if args.rows > MOST_IN_ONE_HASH {
+        schemes.retain(|scheme| *scheme != Scheme::OneHash);
+    }
     let contenders = schemes.into_iter().map(|scheme| contender(scheme, &list, &args));
     let contenders = contenders.collect::<io::Result<Vec<_>>>()?;
     let speeds = Speeds::measure(&contenders, &list, args.seed)?;
@@ -62,10 +69,14 @@ fn main() -> Result<(), Box<dyn Error>> {
     let targets: Vec<Target> = ours.targets(limit).into_iter().chain(speeds.targets()).collect();
     let grids = [memory::grid(&contenders, limit), speeds.grid(), Target::grid(&targets)];
     let cards = grouped(list.cards.len() as u64);
-    let text = format!("## {cards} cards\n\n{}\nMeasured on {}.\n", document(&grids), machine());
-    print!("{text}");
-    if let Some(path) = args.markdown {
-        fs::write(path, text)?;
+    let text = document(&grids);
+    println!("## {cards} cards\n\n{text}\nMeasured on {}.", machine());
+    if let Some(folder) = args.outcomes {
+        let mut figures = speeds.figures(&contenders);
+        figures.extend(memory::figures(&contenders, limit));
+        let rows = list.cards.len() as u64;
+        Outcome { part: "server".into(), rows, machine: machine(), text, targets, figures, series: Vec::new() }
+            .write(&folder)?;
     }
     Ok(())
 }

@@ -50,6 +50,12 @@ fn bytes(server: &Server) -> io::Result<[f64; 2]> {
     Ok([server.used_memory()? as f64, server.resident()? as f64])
 }
 
+/// Bytes a record, by way.
+pub fn figures(contenders: &[Contender], limit: f64) -> Vec<(String, f64)> {
+    let ours = contenders.iter().map(|contender| (contender.scheme.name(), contender.memory.used));
+    ours.chain([("limit", limit)]).map(|(way, bytes)| (format!("bytes, {way}"), bytes)).collect()
+}
+
 pub fn grid(contenders: &[Contender], limit: f64) -> Grid {
     let row = |Contender { scheme, memory, .. }: &Contender| {
         let ratios = [memory.resident, memory.used_after_restart, memory.resident_after_restart];

@@ -1,5 +1,6 @@
 //! How many cards a second a server is asked about or told of.
 
+use std::collections::BTreeMap;
 use std::io;
 
 use card_bench::card::Digits20;
@@ -31,6 +32,16 @@ const ROUNDS: usize = 7;
 struct Row {
     what: &'static str,
     speeds: Vec<f64>,
+}
+
+impl Row {
+    fn ours(&self) -> f64 {
+        *self.speeds.last().expect("ours is one of them")
+    }
+
+    fn one_hash(&self) -> Option<f64> {
+        (self.speeds.len() > 3).then(|| self.speeds[2])
+    }
 }
 
 pub struct Speeds {
@@ -101,7 +112,7 @@ impl Speeds {
             measured: peer / ours,
             at_most,
         };
-        let [get, set_known, set_new] = self.rows().map(|row| [row.speeds[0], row.speeds[1], row.speeds[2]]);
+        let [get, set_known, set_new] = self.rows().map(|row| [row.speeds[0], row.speeds[1], row.ours()]);
         vec![
             target("time of CARD.GET / the seed's HGET", get[0], get[2], 0.5),
             target("time of CARD.GET / GET of string keys", get[1], get[2], 1.43),
@@ -111,24 +122,33 @@ impl Speeds {
         ]
     }
 
+    /// Thousand cards a second, by way.
+    pub fn figures(&self, contenders: &[Contender]) -> BTreeMap<String, f64> {
+        let found = contenders.iter().zip(&self.get.speeds).map(|(contender, speed)| (contender.scheme.name(), *speed));
+        let all = found.chain([("redis-card, MGET of 100", self.mget)]);
+        all.map(|(way, speed)| (format!("find, {way}"), speed / 1e3)).collect()
+    }
+
     pub fn grid(&self) -> Grid {
         let thousands = |figure: f64| format!("{:.0}", figure / 1e3);
         let mut rows: Vec<_> = self
             .rows()
             .map(|row| {
                 let mut cells = vec![row.what.into()];
-                cells.extend(row.speeds.iter().map(|&speed| thousands(speed)));
-                cells.extend([0, 1].map(|peer| fixed(row.speeds[2] / row.speeds[peer])));
+                cells.extend([row.speeds[0], row.speeds[1]].map(thousands));
+                cells.push(row.one_hash().map_or("–".into(), thousands));
+                cells.push(thousands(row.ours()));
+                cells.extend([0, 1].map(|peer| fixed(row.ours() / row.speeds[peer])));
                 cells
             })
             .into();
         for (what, speed) in [("CARD.MGET of 100", self.mget), ("CARD.LEN", self.len), ("PING", self.ping)] {
             let none = || "–".to_owned();
-            rows.push(vec![what.into(), none(), none(), thousands(speed), none(), none()]);
+            rows.push(vec![what.into(), none(), none(), none(), thousands(speed), none(), none()]);
         }
         Grid {
             title: "Speed",
-            head: &["", "seed's hashes", "string keys", "redis-card", "/ seed's", "/ strings"],
+            head: &["", "seed's hashes", "string keys", "one big hash", "redis-card", "/ seed's", "/ strings"],
             rows,
             note: "Thousand cards a second: 8 connections with 16 requests each in flight, random cards, median of seven alternating \
                    rounds of 500,000. CARD.LEN and PING, which find nothing, tell what a command costs without its work.",

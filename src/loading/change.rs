@@ -5,6 +5,7 @@
 
 use card_table::{Applied, Change, Changes, Id, Patch};
 
+use super::leftovers;
 use super::load::{LoadError, Request};
 use super::progress::{Phase, Progress};
 use super::steps::Steps;
@@ -126,13 +127,14 @@ impl<'a> Changing<'a> {
     /// Drops what was staged, if it is still there.
     pub fn give_up(mut self) {
         let number = self.number;
-        // What cannot be dropped now, the next load of the table drops.
+        let mut is_dropped = false;
         self.steps.clean_up(|call| {
             let is_ours = own(&mut Key::write(call, call.argument(0)), number, |_| ()).is_ok();
-            if is_ours {
-                discard_patch(call, call.argument(0)).expect("there is a patch");
-            }
+            is_dropped = is_ours && discard_patch(call, call.argument(0)).is_ok();
         });
+        if !is_dropped {
+            leftovers::lose(number);
+        }
     }
 }
 

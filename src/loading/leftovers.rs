@@ -1,6 +1,8 @@
-//! What loads have left behind that were cut off: staged tables and patches from before a start, or a promotion, are dropped.
+//! What loads have left behind that were cut off: staged tables and patches from before a start, or a promotion, are dropped,
+//! and patches whose table was renamed while its load ran, so that the load has lost it.
 
 use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Mutex, MutexGuard};
 
 use crate::cardtable;
 use crate::commands::{UNLINK, discard_patch};
@@ -16,15 +18,28 @@ const STEPS_AT_ONCE: usize = 256;
 /// What has a lower number is left over; nothing, if it is 0.
 static LEFT_BEFORE: AtomicU64 = AtomicU64::new(0);
 
+/// The numbers of patches that loads have lost.
+static LOST: Mutex<Vec<u64>> = Mutex::new(Vec::new());
+
 /// Is called when the module is loaded.
 pub fn prepare(ctx: *mut raw::RedisModuleCtx) -> Result<(), String> {
     events::when_it_starts_anew(ctx, || LEFT_BEFORE.store(cardtable::next_number(), Ordering::Relaxed))
 }
 
+/// Has a patch dropped, wherever it is.
+pub fn lose(number: u64) {
+    lost().push(number);
+}
+
+fn lost() -> MutexGuard<'static, Vec<u64>> {
+    LOST.lock().unwrap_or_else(|poisoned| poisoned.into_inner())
+}
+
 /// Drops what is left over, if the server may write.
 pub fn drop_all(context: &mut Context) {
     let before = LEFT_BEFORE.load(Ordering::Relaxed);
-    if before == 0 {
+    let numbers = lost().clone();
+    if before == 0 && numbers.is_empty() {
         return;
     }
     let mut database = 0;
@@ -42,7 +57,7 @@ pub fn drop_all(context: &mut Context) {
             for _ in 0..STEPS_AT_ONCE {
                 more = more && redis.scan(&mut scan, |name| names.push(name.to_vec()));
             }
-            names.iter().for_each(|name| redis.call(&[name], |call| drop_one(call, before)));
+            names.iter().for_each(|name| redis.call(&[name], |call| drop_one(call, before, &numbers)));
             if more { Step::Again } else { Step::Next }
         });
         match step {
@@ -55,6 +70,7 @@ pub fn drop_all(context: &mut Context) {
             // Another start or promotion meanwhile has a number of its own.
             Step::Done => {
                 let _ = LEFT_BEFORE.compare_exchange(before, 0, Ordering::Relaxed, Ordering::Relaxed);
+                lost().retain(|number| !numbers.contains(number));
                 return;
             }
         }
@@ -69,17 +85,16 @@ enum Step {
     Done,
 }
 
-fn drop_one(call: &Call, before: u64) {
+fn drop_one(call: &Call, before: u64, lost: &[u64]) {
     let name = call.argument(0);
     let mut key = Key::write(call, name);
     let Ok(Some(table)) = key.get() else { return };
-    let is_old = |number: u64| number < before;
-    if table.is_staged() && is_old(table.number()) {
+    if table.is_staged() && table.number() < before {
         note(&format!("{} is left over from a load: dropped", name.bytes().escape_ascii()));
         key.unlink();
         call.changed(name, c"del");
         call.replicate_as(UNLINK, &[name.bytes()]);
-    } else if table.delta().is_some_and(|delta| is_old(delta.number)) {
+    } else if table.delta().is_some_and(|delta| delta.number < before || lost.contains(&delta.number)) {
         note(&format!("changes to {} are left over from a load: dropped", name.bytes().escape_ascii()));
         drop(key);
         // It is a table, as has just been seen.

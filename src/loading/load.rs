@@ -211,21 +211,27 @@ fn look_at_the_table(request: &Request, source: &Source, context: &mut Context) 
         if !redis.is_primary() {
             return Err(LoadError::NotPrimary);
         }
-        let (schema, cards) = redis.call(&[&request.key], |call| {
+        let (schema, cards, bytes) = redis.call(&[&request.key], |call| {
             let key = Key::read(call, call.argument(0));
             let table = key.get()?;
             if request.kind == Kind::Delta && table.is_none_or(|table| table.ready().is_none()) {
                 return Err(LoadError::NothingToChange);
             }
-            let Some(table) = table else { return Ok::<_, LoadError>((Schema::default(), 0)) };
+            let Some(table) = table else { return Ok::<_, LoadError>((Schema::default(), 0, 0)) };
             request.check_newer(table)?;
+            let bytes = table.bytes() as u64;
             let table = table.table()?;
-            Ok((table.schema().clone(), table.len()))
+            Ok((table.schema().clone(), table.len(), bytes))
         })?;
         let limit = redis.info_number(c"memory", c"maxmemory").filter(|&limit| limit > 0);
         if let Some((limit, used)) = limit.zip(redis.info_number(c"memory", c"used_memory")) {
-            // A row of 20 digits is 25 bytes in a plain file and 4.7 in a table. Packed files may hold anything.
-            let table = if source.is_packed() { 0 } else { source.bytes() / 6 };
+            // A row of 20 digits is 25 bytes in a plain file and 4.7 in a table; a change may touch a block of its own.
+            // Packed files may hold anything.
+            let table = match request.kind {
+                _ if source.is_packed() => 0,
+                Kind::Full => source.bytes() / 6,
+                Kind::Delta => (source.bytes() / 25).saturating_mul(4096).min(bytes),
+            };
             let (needed, free) = (table + config::load_memory() as u64 / 4, limit.saturating_sub(used));
             if needed > free {
                 return Err(LoadError::NoRoom { needed, free });

@@ -23,9 +23,9 @@ use crate::redis::file::{Bytes, Rdb, Unreadable};
 /// The version of this encoding.
 pub const ENCODING: i32 = 1;
 
-/// No string is longer. What is read and checked at once is freed again, but not all of it goes back to the system: so it
-/// is not much.
-const STRING_BYTES: usize = 256 << 10;
+/// No string is longer. What is read and checked at once is freed again, but goes back to the system only later: so it is
+/// not much.
+const STRING_BYTES: usize = 64 << 10;
 
 /// How many strings are read before they are checked, on as many threads as there are cores.
 const STRINGS_AT_ONCE: usize = 8;
@@ -145,15 +145,18 @@ fn check(strings: &[Bytes], decoder: &mut Decoder) -> Result<(), DecodeError> {
     let threads = thread::available_parallelism().map_or(1, NonZeroUsize::get);
     let check_some = |some: &[Bytes]| some.iter().map(|frames| checker.check(frames)).collect::<Vec<_>>();
     let checked: Vec<_> = thread::scope(|scope| {
-        let some = strings.chunks(strings.len().div_ceil(threads).max(1));
+        let mut parts = strings.chunks(strings.len().div_ceil(threads).max(1));
+        let own = parts.next().unwrap_or_default();
         let started: Vec<_> =
-            some.map(|some| (some, thread::Builder::new().spawn_scoped(scope, move || check_some(some)))).collect();
+            parts.map(|some| (some, thread::Builder::new().spawn_scoped(scope, move || check_some(some)))).collect();
+        let mut checked = check_some(own);
         // Where there are no more threads to be had, this one does it.
         let finish = |(some, thread): (_, io::Result<ScopedJoinHandle<_>>)| match thread {
             Ok(thread) => thread.join().expect("checking does not panic"),
             Err(_) => check_some(some),
         };
-        started.into_iter().flat_map(finish).collect()
+        checked.extend(started.into_iter().flat_map(finish));
+        checked
     });
     checked.into_iter().try_for_each(|frames| decoder.take(frames?))
 }

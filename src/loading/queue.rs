@@ -9,7 +9,7 @@ use super::progress::{Progress, Told};
 use super::{Report, load::LoadError};
 use crate::metrics;
 use crate::redis::thread::Context;
-use crate::redis::{guarded, raw};
+use crate::redis::{allocator, guarded, raw};
 
 /// A load that runs or waits.
 pub struct Job {
@@ -76,6 +76,7 @@ fn work(mut context: Context, jobs: mpsc::Receiver<(Arc<Job>, Finish)>) {
         }
         queue().as_mut().expect("the module is loaded").jobs.retain(|other| !Arc::ptr_eq(other, &job));
         guarded("the end of a load", || finish(outcome));
+        allocator::give_back();
     }
 }
 

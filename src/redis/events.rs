@@ -27,6 +27,7 @@ pub fn when_it_starts_anew(ctx: *mut raw::RedisModuleCtx, told: fn()) -> Result<
 
 extern "C" fn loading(_: *mut raw::RedisModuleCtx, _: raw::RedisModuleEvent, what: u64, _: *mut c_void) {
     if what == raw::REDISMODULE_SUBEVENT_LOADING_ENDED {
+        super::allocator::give_back();
         tell();
     }
 }

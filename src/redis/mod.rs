@@ -4,6 +4,7 @@
 //! | | |
 //! |---|---|
 //! | [`command`] | what a command is, and how one is registered with its documentation |
+//! | [`allocator`] | memory given back to the system |
 //! | [`call`] | a command being run: its arguments, its reply, what it tells replicas and listeners |
 //! | [`key`] | keys that hold a card table |
 //! | [`config`] | `CONFIG SET card.…` |
@@ -14,6 +15,7 @@
 //!
 //! Entries from C are guarded: a panic is a bug, and becomes a line in the log and whatever the caller takes for failure.
 
+pub mod allocator;
 pub mod call;
 pub mod command;
 pub mod config;

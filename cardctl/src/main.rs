@@ -29,7 +29,7 @@ use failure::{EXIT_CODES, Failure};
 
 /// Makes, checks, loads, compares and verifies lists of cards
 #[derive(Debug, Parser)]
-#[command(version, after_help = EXIT_CODES, max_term_width = 120)]
+#[command(version, after_help = EXIT_CODES)]
 struct Cli {
     #[command(subcommand)]
     command: Command,

@@ -27,7 +27,16 @@ const START_LIMIT: Duration = Duration::from_secs(20);
 pub static MODULE: LazyLock<PathBuf> = LazyLock::new(|| {
     let profile = if cfg!(debug_assertions) { "dev" } else { "release" };
     let build = Command::new(env!("CARGO"))
-        .args(["build", "--lib", "--profile", profile, "--message-format", "json-render-diagnostics"])
+        .args([
+            "build",
+            "--package",
+            "redis-card",
+            "--lib",
+            "--profile",
+            profile,
+            "--message-format",
+            "json-render-diagnostics",
+        ])
         .current_dir(env!("CARGO_MANIFEST_DIR"))
         .stderr(Stdio::inherit())
         .output()

@@ -20,8 +20,10 @@ fn clean_up() -> MutexGuard<'static, Option<CleanUp>> {
 
 pub fn prepare() -> Result<(), Failure> {
     let handler = || {
-        if let Some(clean_up) = clean_up().take() {
-            clean_up();
+        // Locked to the end: what fails because of this waits here, instead of ending the program with another code.
+        let mut undo = clean_up();
+        if let Some(undo) = undo.take() {
+            undo();
         }
         process::exit(EXIT_CODE);
     };

@@ -7,7 +7,8 @@ use std::io::Read;
 use std::os::unix::fs::PermissionsExt;
 use std::process::Stdio;
 
-use common::{Desk, HEADER, Ran};
+use common::servers::wait_for;
+use common::{Desk, HEADER, Ran, interrupt};
 
 const CARD: &str = "44015186100181001473";
 
@@ -145,6 +146,19 @@ fn the_report_can_be_json() {
     let told = desk.run("gen --rows 10 --seed 3 --set hex32 -o list.tsv --json").ends_with_code(0);
     assert_eq!(told.json(), serde_json::json!({ "file": "list.tsv", "rows": 10, "seed": 3, "set": "hex32" }));
     assert_eq!(told.err, "", "no progress");
+}
+
+#[test]
+fn an_interrupted_list_is_not_there() {
+    let desk = Desk::new();
+    let mut command = desk.command(["gen", "--rows", "10000000000", "-o", "list.tsv"]);
+    let child = command.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().expect("cardctl runs");
+    wait_for(20, "a part of the list", || {
+        desk.names().iter().any(|name| name.starts_with(".list.tsv") && name.ends_with(".part"))
+    });
+    interrupt(&child, "-INT");
+    let ran = Ran::new(child.wait_with_output().expect("it ends"));
+    assert_eq!((ran.code, desk.names()), (130, Vec::new()), "{ran:?}");
 }
 
 #[test]

@@ -4,10 +4,11 @@ mod common;
 
 use std::collections::HashMap;
 use std::fs;
-use std::process::{Child, Command, Stdio};
+use std::path::Path;
+use std::process::{Child, Stdio};
 
 use common::servers::{Server, ask, free_port, wait_for, write_long_list};
-use common::{Desk, HEADER, Ran};
+use common::{Desk, HEADER, Ran, interrupt};
 use redis::{Connection, Value};
 use serde_json::json;
 
@@ -208,8 +209,12 @@ fn command_lines_and_addresses_that_make_no_sense_are_refused() {
 
 /// Begins to send a list that takes a while, and waits until some of it has arrived.
 fn half_way(desk: &Desk, db: &mut Connection) -> Child {
-    write_long_list(&desk.path("long.tsv"), 200_000, 7);
-    let mut command = desk.command(["load", "long.tsv", "--table", "list"]);
+    half_way_from(&desk.path("long.tsv"), desk, db)
+}
+
+fn half_way_from(path: &Path, desk: &Desk, db: &mut Connection) -> Child {
+    write_long_list(path, 200_000, 7);
+    let mut command = desk.command(["load".as_ref(), path.as_os_str(), "--table".as_ref(), "list".as_ref()]);
     let child = command.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().expect("cardctl runs");
     wait_for(60, "staging", || keys(db) == ["list", "{list}.staging"]);
     child
@@ -226,8 +231,7 @@ fn an_interrupted_load_leaves_the_old_list_and_nothing_else() {
         // So that it cannot come to an end meanwhile.
         let _: () = ask(db, "CLIENT PAUSE 60000 WRITE".split(' '));
         assert_eq!(keys(db), ["list", "{list}.staging"], "it is half-way");
-        let sent = Command::new("kill").args([signal, &child.id().to_string()]).status();
-        assert!(sent.expect("kill runs").success());
+        interrupt(&child, signal);
         // Long enough for the signal; what counts does not depend on it.
         std::thread::sleep(std::time::Duration::from_millis(50));
         let _: () = ask(db, "CLIENT UNPAUSE".split(' '));
@@ -235,6 +239,25 @@ fn an_interrupted_load_leaves_the_old_list_and_nothing_else() {
         assert_eq!(ran.code, 130, "{ran:?}");
         assert_eq!((keys(db), card(db, "list", "9")), (vec!["list".into()], Some(vec![7, 1])));
     }
+}
+
+#[test]
+fn a_load_of_the_servers_own_is_cancelled_if_it_is_interrupted() {
+    let server = server();
+    let db = &mut server.connect();
+    let _: i64 = ask(db, "CARD.SET list 9 7 1".split(' '));
+    let desk = Desk::at(&server);
+    let child = half_way_from(&server.directory().join("lists/long.tsv"), &desk, db);
+    // The server's own load waits as well.
+    let _: () = ask(db, "CLIENT PAUSE 60000 WRITE".split(' '));
+    interrupt(&child, "-INT");
+    std::thread::sleep(std::time::Duration::from_millis(50));
+    let _: () = ask(db, "CLIENT UNPAUSE".split(' '));
+    let ran = Ran::new(child.wait_with_output().expect("it ends"));
+    assert_eq!(ran.code, 130, "{ran:?}");
+    wait_for(10, "the end of the load", || keys(db) == ["list"]);
+    assert_eq!(card(db, "list", "9"), Some(vec![7, 1]));
+    assert!(server.log().contains("not loaded: the load was cancelled"));
 }
 
 #[test]

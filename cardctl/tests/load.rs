@@ -195,6 +195,22 @@ fn a_key_of_another_type_stays_as_it_is() {
 }
 
 #[test]
+fn a_node_of_a_cluster_takes_lists_of_its_slots() {
+    let server = Server::with_port(&["--cluster-enabled", "yes"]);
+    let db = &mut server.connect();
+    let _: () = ask(db, ["CLUSTER", "ADDSLOTSRANGE", "0", "16383"]);
+    wait_for(15, "the cluster is complete", || ask::<String, _>(db, ["CLUSTER", "INFO"]).contains("cluster_state:ok"));
+    let desk = Desk::at(&server);
+    desk.list("cards.tsv", &["1 7 1"]);
+    for key in ["blacklist:0", "list:{7}"] {
+        desk.run(&format!("load cards.tsv --table {key}")).ends_with_code(0);
+        desk.run(&format!("verify cards.tsv --table {key}")).ends_with_code(0);
+    }
+    desk.run("load cards.tsv --table a}b").failed(3, "same slot");
+    assert_eq!(keys(db), ["blacklist:0", "list:{7}"], "nothing is left of the staging");
+}
+
+#[test]
 fn command_lines_and_addresses_that_make_no_sense_are_refused() {
     let desk = Desk::at_url(&format!("redis://127.0.0.1:{}", free_port()));
     desk.list("cards.tsv", &["1 7 1"]);

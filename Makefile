@@ -21,8 +21,10 @@ deps: ## install the system packages that are missing
 run: build ## start a server with the module in the foreground, on port 6380; Ctrl-C ends it
 	redis-server redis.conf
 
-build: deps ## build the module: target/release/libredis_card.so
+# Each by itself: built together, the module's dependencies would get features that only cardctl wants.
+build: deps ## build the module and cardctl: target/release/libredis_card.so, target/release/cardctl
 	cargo build --release
+	cargo build --release --package cardctl
 
 test: lint build ## lint, build, and run every test
 	cargo test --workspace

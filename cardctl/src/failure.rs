@@ -10,7 +10,8 @@ use thiserror::Error;
 pub const EXIT_CODES: &str = "\
 Exit codes:
   0    all is well
-  1    it is not: check found problems, verify a difference, get a card that is not on the list
+  1    it is not: check found problems, verify a difference, get a card that is not on the list,
+       export a table that changed meanwhile
   2    the command line is wrong
   3    Redis cannot be reached, or refused
   4    a file cannot be read or written, or is not a good list
@@ -23,10 +24,12 @@ pub enum Failure {
     Usage(String),
     #[error("cannot reach Redis at {address}: {error}")]
     Unreachable { address: String, error: RedisError },
-    #[error("Redis at {address} refused: {reason}")]
+    #[error("Redis at {address}: {reason}")]
     Refused { address: String, reason: String },
     #[error("the connection to Redis at {address} broke: {error}")]
     Broken { address: String, error: RedisError },
+    #[error("the table {0} changed while it was exported: try again")]
+    Changed(String),
     #[error("{file}: {reason}")]
     File { file: String, reason: String },
     #[error("nobody reads the output any more")]
@@ -51,6 +54,7 @@ impl Failure {
 
     pub fn exit_code(&self) -> u8 {
         match self {
+            Failure::Changed(_) => 1,
             Failure::Usage(_) => 2,
             Failure::Unreachable { .. } | Failure::Refused { .. } | Failure::Broken { .. } => 3,
             Failure::File { .. } => 4,

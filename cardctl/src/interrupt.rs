@@ -5,7 +5,7 @@
 use std::process;
 use std::sync::{Mutex, MutexGuard};
 
-use crate::failure::Failure;
+use crate::console::tell;
 
 /// What a shell says of a program that Ctrl-C has ended.
 const EXIT_CODE: i32 = 130;
@@ -18,14 +18,18 @@ fn clean_up() -> MutexGuard<'static, Option<CleanUp>> {
     CLEAN_UP.lock().unwrap_or_else(|poisoned| poisoned.into_inner())
 }
 
-pub fn prepare() -> Result<(), Failure> {
+pub fn prepare() {
     let handler = || {
-        if let Some(clean_up) = clean_up().take() {
-            clean_up();
+        // Locked to the end: what fails because of this waits here, instead of ending the program with another code.
+        let mut undo = clean_up();
+        if let Some(undo) = undo.take() {
+            undo();
         }
         process::exit(EXIT_CODE);
     };
-    ctrlc::set_handler(handler).map_err(|error| Failure::Usage(format!("signals cannot be handled: {error}")))
+    if let Err(error) = ctrlc::set_handler(handler) {
+        tell(format_args!("Ctrl-C will leave behind what was begun: {error}"));
+    }
 }
 
 /// What is to be done if the program is interrupted while this lives. There is one at a time.

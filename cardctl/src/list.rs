@@ -4,6 +4,7 @@ use std::fs::{File, Metadata};
 use std::io::{self, BufReader, Read};
 use std::ops::ControlFlow;
 use std::path::{Path, PathBuf};
+use std::sync::OnceLock;
 use std::time::SystemTime;
 
 use card_table::build::Progress;
@@ -46,7 +47,7 @@ impl Fields {
 #[derive(Debug, Clone, Copy, clap::Args)]
 pub struct Means {
     /// Threads that work; one on each core by default
-    #[arg(long, default_value_t = 0, hide_default_value = true)]
+    #[arg(long, default_value_t = 0, hide_default_value = true, value_parser = RangedU64ValueParser::<usize>::new().range(..=256))]
     threads: usize,
     /// MiB of memory for sorting, beside the table itself, about 5 bytes a card
     #[arg(long, default_value_t = 256, value_name = "MIB", value_parser = RangedU64ValueParser::<usize>::new().range(1..1 << 24))]
@@ -153,11 +154,14 @@ impl List {
 
     fn build_with(&self, builder: Builder, console: Console) -> Result<Built<Table>, BuildError> {
         let bar = self.step("reading", console);
+        let merging = OnceLock::new();
         let told = |progress| {
             if let Progress::Merging(done, total) = progress {
-                bar.set_message("merging");
-                bar.set_length(total);
-                bar.set_position(done);
+                let begin = || {
+                    bar.finish_and_clear();
+                    console.step("merging", total, Unit::Rows)
+                };
+                merging.get_or_init(begin).set_position(done);
             }
             ControlFlow::Continue(())
         };

@@ -29,7 +29,7 @@ use failure::{EXIT_CODES, Failure};
 
 /// Makes, checks, loads, compares and verifies lists of cards
 #[derive(Debug, Parser)]
-#[command(version, after_help = EXIT_CODES, max_term_width = 120)]
+#[command(version, after_help = EXIT_CODES)]
 struct Cli {
     #[command(subcommand)]
     command: Command,
@@ -41,8 +41,8 @@ struct Cli {
 fn main() -> ExitCode {
     let cli = Cli::parse();
     let console = Console::new(cli.json);
-    let outcome = interrupt::prepare().and_then(|()| cli.command.run(console));
-    match outcome.and_then(|report| report.print(console).map(|()| report.fine)) {
+    interrupt::prepare();
+    match cli.command.run(console).and_then(|report| report.print(console).map(|()| report.fine)) {
         Ok(true) => ExitCode::SUCCESS,
         Ok(false) => ExitCode::from(1),
         Err(failure) => {

@@ -6,12 +6,14 @@ use std::os::fd::AsFd;
 use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 
-use card_table::{Id, Schema};
+use card_table::Schema;
 use flate2::Compression;
 use flate2::write::GzEncoder;
+use indicatif::ProgressBar;
+use serde_json::Value;
 use tempfile::{NamedTempFile, TempPath};
 
-use crate::console::Console;
+use crate::console::{Console, Report, Unit};
 use crate::failure::Failure;
 use crate::interrupt::Interruptible;
 use crate::list::Packing;
@@ -36,6 +38,21 @@ impl OutputArgs {
             None if console == Console::Json => Err(Failure::usage("--json needs a file for the list: -o FILE")),
             None => Output::stdout(),
         }
+    }
+
+    /// Counts rows for those who watch, unless what they see is the list itself.
+    pub fn step(&self, rows: u64, console: Console) -> ProgressBar {
+        match &self.output {
+            Some(path) => console.step(format_args!("writing {}", path.display()), rows, Unit::Rows),
+            None => ProgressBar::hidden(),
+        }
+    }
+
+    /// What there is to say of the file; nothing if there is none.
+    pub fn report(&self, text: String, mut json: Value) -> Report {
+        let Some(path) = &self.output else { return Report::fine(String::new(), Value::Null) };
+        json["file"] = path.to_string_lossy().into();
+        Report::fine(format!("{}: {text}", path.display()), json)
     }
 }
 
@@ -164,9 +181,9 @@ impl<'a> Rows<'a> {
     }
 
     /// A row, without the end of the line.
-    pub fn row(&mut self, id: &Id, symbol: u128) -> &mut Vec<u8> {
+    pub fn row(&mut self, id: &[u8], symbol: u128) -> &mut Vec<u8> {
         self.spelt.clear();
-        id.write_to(&mut self.spelt);
+        self.spelt.extend_from_slice(id);
         match self.values.get(symbol as usize) {
             Some(values) => self.spelt.extend_from_slice(values.as_bytes()),
             None => self.spelt.extend_from_slice(spell(self.schema, symbol).as_bytes()),
@@ -175,9 +192,9 @@ impl<'a> Rows<'a> {
     }
 
     /// A row without values.
-    pub fn bare(&mut self, id: &Id) -> &mut Vec<u8> {
+    pub fn bare(&mut self, id: &[u8]) -> &mut Vec<u8> {
         self.spelt.clear();
-        id.write_to(&mut self.spelt);
+        self.spelt.extend_from_slice(id);
         self.spelt.resize(self.spelt.len() + self.schema.fields().len(), b'\t');
         &mut self.spelt
     }

@@ -40,8 +40,8 @@ pub fn replace(
 ) -> Result<(), Failure> {
     let staging = staging_key(key);
     let begin = redis::cmd("CARD.STAGE").arg(&staging).arg("BEGIN").arg(table.header_bytes()).to_owned();
-    server.ask::<()>(&begin)?;
     let mut for_cleaning = server.another()?;
+    server.ask::<()>(&begin)?;
     let unlink = redis::cmd("UNLINK").arg(&staging).to_owned();
     let removed = unlink.clone();
     let _interruptible = Interruptible::new(move || {

@@ -23,11 +23,21 @@ use tempfile::TempDir;
 const START_LIMIT: Duration = Duration::from_secs(20);
 
 /// The module, as of now. `cargo test` does not build a cdylib, and a file found in the target directory may be an old one;
-/// so cargo builds it here, as it ships, without the tests' dependencies, and says where it is.
+/// so cargo builds it here, as it ships, without the tests' dependencies, and says where it is. Its package is named because
+/// cardctl's tests need it too.
 pub static MODULE: LazyLock<PathBuf> = LazyLock::new(|| {
     let profile = if cfg!(debug_assertions) { "dev" } else { "release" };
     let build = Command::new(env!("CARGO"))
-        .args(["build", "--lib", "--profile", profile, "--message-format", "json-render-diagnostics"])
+        .args([
+            "build",
+            "--package",
+            "redis-card",
+            "--lib",
+            "--profile",
+            profile,
+            "--message-format",
+            "json-render-diagnostics",
+        ])
         .current_dir(env!("CARGO_MANIFEST_DIR"))
         .stderr(Stdio::inherit())
         .output()

@@ -1,7 +1,7 @@
 //! `cardctl diff`: what makes one list of another, as a list of changes.
 
 use std::cmp::Ordering;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 use card_table::{Field, Id, Schema, Table};
 use indicatif::HumanCount;
@@ -55,6 +55,7 @@ impl Args {
         output.put((rows.header() + "\top\n").as_bytes())?;
         let mut counts = Counts::default();
         for (id, symbol) in changes(&old, &new, &mut counts) {
+            let id = id.to_bytes();
             let (row, op) = match symbol {
                 Some(symbol) => (rows.row(&id, symbol), b"\tset\n"),
                 None => (rows.bare(&id), b"\tdel\n"),
@@ -65,17 +66,14 @@ impl Args {
         output.finish()?;
 
         let Counts { added, changed, removed, same } = counts;
-        let Some(path) = &self.output.output else { return Ok(Report::fine(String::new(), json!({}))) };
         let [a, c, r, s] = [added, changed, removed, same].map(HumanCount);
-        Ok(Report::fine(
-            format!("{}: {a} cards added, {c} changed, {r} removed; {s} stay as they are", path.display()),
-            json!({
-                "file": path.to_string_lossy(), "added": added, "changed": changed, "removed": removed, "same": same,
-            }),
+        Ok(self.output.report(
+            format!("{a} cards added, {c} changed, {r} removed; {s} stay as they are"),
+            json!({ "added": added, "changed": changed, "removed": removed, "same": same }),
         ))
     }
 
-    fn table(&self, path: &PathBuf, schema: &Schema, console: Console) -> Result<Table, Failure> {
+    fn table(&self, path: &Path, schema: &Schema, console: Console) -> Result<Table, Failure> {
         Ok(List::new(path)?.build(schema, self.means, console)?.result)
     }
 }

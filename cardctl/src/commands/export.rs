@@ -2,22 +2,22 @@
 
 use std::ffi::OsString;
 
-use card_table::Id;
-use indicatif::HumanCount;
+use indicatif::{HumanCount, ProgressBar};
 use redis::Value;
 use serde_json::json;
 
-use crate::console::{Console, Report, Unit, shown};
+use crate::console::{Console, Report, shown};
 use crate::failure::Failure;
-use crate::output::{OutputArgs, Rows};
-use crate::server::{ServerArgs, bytes};
+use crate::output::{Output, OutputArgs, Rows};
+use crate::server::{Server, ServerArgs, Table, bytes};
 
 /// The most that `CARD.SCAN` returns.
 const CARDS_AT_A_TIME: usize = 10_000;
 
 /// Write a table as a list
 ///
-/// Exits with 1 if the table changed meanwhile: what was written may be half of one list and half of the next. A file is then not kept.
+/// Exits with 1 if the table changed meanwhile: what was written may be half of one list and half of the next. A file is not
+/// kept then.
 #[derive(Debug, clap::Args)]
 pub struct Args {
     /// The key of the table
@@ -34,52 +34,59 @@ impl Args {
         let mut server = self.server.connect()?;
         let table = server.ready_table(&key)?;
         let mut output = self.output.open(console)?;
-        let mut rows = Rows::new(&table.schema);
-        output.put((rows.header() + "\n").as_bytes())?;
-        let bar = match self.output.output {
-            Some(_) => console.step("exporting", table.records, Unit::Rows),
-            None => indicatif::ProgressBar::hidden(),
-        };
+        let bar = self.output.step(table.records, console);
+        let written = write(&mut server, &key, &table, &mut output, &bar)?;
 
-        let (mut cursor, mut written) = (b"0".to_vec(), 0);
-        loop {
-            let scan = redis::cmd("CARD.SCAN").arg(&key).arg(&cursor).arg("COUNT").arg(CARDS_AT_A_TIME).to_owned();
-            let (next, cards): (Vec<u8>, Vec<Vec<Value>>) = server.ask(&scan)?;
-            for card in &cards {
-                let not_understood = || server.refused("a card of CARD.SCAN is not understood");
-                let (Value::BulkString(id), values) = card.split_first().ok_or_else(not_understood)? else {
-                    return Err(not_understood());
-                };
-                if id.contains(&b'\t') || id.contains(&b'\n') {
-                    let reason =
-                        format!("the id '{}' has a tab or a line end, and cannot stand in a list", id.escape_ascii());
-                    return Err(server.refused(reason));
-                }
-                let symbol = table.symbol(values.to_vec()).ok_or_else(not_understood)?;
-                let row = rows.row(&Id::parse(id).map_err(|_| not_understood())?, symbol);
-                row.push(b'\n');
-                output.put(row)?;
-            }
-            written += cards.len() as u64;
-            bar.inc(cards.len() as u64);
-            if next == b"0" {
-                break;
-            }
-            cursor = next;
-        }
-
-        let name = shown(&key);
-        let unchanged =
-            written == table.records && server.find_table(&key)?.is_some_and(|after| after.digest == table.digest);
-        if !unchanged {
-            let json = json!({ "table": name, "rows": written, "changed": true });
-            return Ok(Report { text: format!("{name} changed while it was exported: try again"), json, fine: false });
+        let after = server.find_table(&key)?.map(|table| table.digest);
+        if written != table.records || after.as_ref() != Some(&table.digest) {
+            return Err(Failure::Changed(shown(&key)));
         }
         output.finish()?;
-        let Some(path) = &self.output.output else { return Ok(Report::fine(String::new(), json!({}))) };
-        Ok(Report::fine(
-            format!("{}: {} cards of {name}", path.display(), HumanCount(written)),
-            json!({ "table": name, "file": path.to_string_lossy(), "rows": written, "changed": false, "digest": table.digest }),
+        Ok(self.output.report(
+            format!("{} cards of {}", HumanCount(written), shown(&key)),
+            json!({ "table": String::from_utf8_lossy(&key), "rows": written, "digest": table.digest }),
         ))
+    }
+}
+
+/// Writes all cards, and tells how many.
+fn write(
+    server: &mut Server,
+    key: &[u8],
+    table: &Table,
+    output: &mut Output,
+    bar: &ProgressBar,
+) -> Result<u64, Failure> {
+    let mut rows = Rows::new(&table.schema);
+    output.put((rows.header() + "\n").as_bytes())?;
+    let (mut cursor, mut written) = (b"0".to_vec(), 0);
+    loop {
+        let scan = redis::cmd("CARD.SCAN").arg(key).arg(&cursor).arg("COUNT").arg(CARDS_AT_A_TIME).to_owned();
+        let (next, cards): (Vec<u8>, Vec<Vec<Value>>) = server.ask(&scan)?;
+        written += cards.len() as u64;
+        bar.inc(cards.len() as u64);
+        for card in cards {
+            let (id, symbol) = read(card, table).ok_or_else(|| server.refused("a card is not understood"))?;
+            if id.contains(&b'\t') || id.contains(&b'\n') {
+                let id = id.escape_ascii();
+                return Err(server.refused(format!("the id '{id}' has a tab or a line end: no list can hold it")));
+            }
+            let row = rows.row(&id, symbol);
+            row.push(b'\n');
+            output.put(row)?;
+        }
+        if next == b"0" {
+            return Ok(written);
+        }
+        cursor = next;
+    }
+}
+
+/// A card as the server sends it: its id, then its values.
+fn read(mut card: Vec<Value>, table: &Table) -> Option<(Vec<u8>, u128)> {
+    let values = card.split_off(1.min(card.len()));
+    match card.pop()? {
+        Value::BulkString(id) => Some((id, table.symbol(values)?)),
+        _ => None,
     }
 }

@@ -7,7 +7,7 @@ use card_table::{Id, Schema};
 use indicatif::HumanCount;
 use serde_json::json;
 
-use crate::console::{Console, Report, Unit};
+use crate::console::{Console, Report};
 use crate::failure::Failure;
 use crate::output::{OutputArgs, Rows};
 
@@ -40,12 +40,9 @@ impl Args {
         let mut output = self.output.open(console)?;
         let mut rows = Rows::new(&schema);
         output.put((rows.header() + "\n").as_bytes())?;
-        let bar = match self.output.output {
-            Some(_) => console.step("writing", self.rows, Unit::Rows),
-            None => indicatif::ProgressBar::hidden(),
-        };
+        let bar = self.output.step(self.rows, console);
         for (at, (id, symbol)) in (1..).zip(self.records(&given)) {
-            let row = rows.row(&id, symbol);
+            let row = rows.row(&id.to_bytes(), symbol);
             row.push(b'\n');
             output.put(row)?;
             if at % ROWS_AT_A_TIME == 0 {
@@ -53,10 +50,9 @@ impl Args {
             }
         }
         output.finish()?;
-        let Some(path) = &self.output.output else { return Ok(Report::fine(String::new(), json!({}))) };
-        Ok(Report::fine(
-            format!("{}: {} cards of the set {}, seed {}", path.display(), HumanCount(self.rows), self.set, self.seed),
-            json!({ "file": path.to_string_lossy(), "rows": self.rows, "set": self.set.to_string(), "seed": self.seed }),
+        Ok(self.output.report(
+            format!("{} cards of the set {}, seed {}", HumanCount(self.rows), self.set, self.seed),
+            json!({ "rows": self.rows, "set": self.set.to_string(), "seed": self.seed }),
         ))
     }
 

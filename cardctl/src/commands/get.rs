@@ -2,7 +2,6 @@
 
 use std::ffi::OsString;
 
-use card_table::Id;
 use redis::Value;
 use serde_json::{Map, json};
 
@@ -41,9 +40,8 @@ impl Args {
             };
             let symbol =
                 table.symbol(values).ok_or_else(|| server.refused("the values of a card are not understood"))?;
-            let parsed = Id::parse(id).map_err(Failure::usage)?;
             text.push('\n');
-            text.push_str(&row_shown(rows.row(&parsed, symbol)));
+            text.push_str(&row_shown(rows.row(id, symbol)));
             let mut card = Map::from_iter([("id".into(), String::from_utf8_lossy(id).into())]);
             for (field, value) in table.schema.fields().iter().zip(table.schema.values(symbol)) {
                 // What a number of JSON does not hold is told as text.

@@ -26,7 +26,7 @@ use crate::server::{self, Server, ServerArgs, bytes};
 const IDS_AT_A_TIME: usize = 500;
 const COMMANDS_AT_ONCE: usize = 20;
 
-/// How often another id is made of one, until it is not in the list. In a list that has all there are of a kind, none is found.
+/// How often another id is made of a row's, until one is not in the list. In a list that has all there are of a kind, none is.
 const TRIES: usize = 20;
 
 /// How many differences are shown.
@@ -108,7 +108,11 @@ fn report(findings: &Findings, digests: &Digests, is_changes: bool) -> Report {
 
     let mut lines = vec![
         format!("{} rows asked: {} wrong, {} missing", HumanCount(*checked), HumanCount(*wrong), HumanCount(*missing)),
-        format!("{} other ids asked; {} unexpected", HumanCount(*absent_checked), HumanCount(*unexpected)),
+        format!(
+            "{} ids asked that are not in the list: {} unexpected",
+            HumanCount(*absent_checked),
+            HumanCount(*unexpected)
+        ),
     ];
     lines.extend(same_digest.map(|same| match same {
         true => format!("the digest of list and table is {}", digests.listed),
@@ -176,10 +180,10 @@ impl Comparison<'_> {
 
     fn work(&self, pages: &Pages, layout: &Layout, mut server: Server) -> Result<Findings, Failure> {
         let mut findings = Findings::default();
-        let mut rng = Rng::new();
+        let mut unlisted = Unlisted { listed: self.listed, rng: Rng::new(), owed: 0 };
         let next = || pages.lock().unwrap_or_else(|poisoned| poisoned.into_inner()).next_page();
         while let Some(page) = next().map_err(|error| Failure::file(self.list.path(), error))? {
-            let questions = self.questions(&page, layout, &mut rng, &mut findings)?;
+            let questions = self.questions(&page, layout, &mut unlisted, &mut findings)?;
             for some in questions.chunks(IDS_AT_A_TIME * COMMANDS_AT_ONCE) {
                 self.ask(some, &mut server, &mut findings)?;
             }
@@ -192,7 +196,7 @@ impl Comparison<'_> {
         &self,
         page: &Page,
         layout: &Layout,
-        rng: &mut Rng,
+        unlisted: &mut Unlisted,
         findings: &mut Findings,
     ) -> Result<Questions, Failure> {
         let rows = page.rows(layout).map(|row| row.map(|row| row.id)).collect::<Result<Vec<_>, _>>();
@@ -200,7 +204,7 @@ impl Comparison<'_> {
         findings.checked += ids.len() as u64;
         let mut questions: Questions = ids.iter().map(Id::to_bytes).zip(self.listed.get_many(&ids)).collect();
         if !self.is_changes {
-            let absent: Vec<_> = questions.iter().filter_map(|(id, _)| unlisted(id, self.listed, rng)).collect();
+            let absent: Vec<_> = questions.iter().flat_map(|(id, _)| unlisted.like(id)).collect();
             findings.absent_checked += absent.len() as u64;
             questions.extend(absent.into_iter().map(|id| (id, None)));
         }
@@ -266,21 +270,39 @@ impl Findings {
     }
 }
 
-/// An id of the same shape that is not in the list: a few characters are others of their kind.
-fn unlisted(id: &[u8], listed: &Table, rng: &mut Rng) -> Option<Vec<u8>> {
-    let mut other = id.to_vec();
-    (0..TRIES).find_map(|_| {
-        let at = rng.usize(..other.len());
-        other[at] = match other[at] {
-            b'0'..=b'9' => rng.u8(b'0'..=b'9'),
-            b'a'..=b'f' => rng.u8(b'a'..=b'f'),
-            b'A'..=b'F' => rng.u8(b'A'..=b'F'),
-            b'-' => b'-',
-            _ => rng.u8(b'G'..=b'Z'),
-        };
-        let is_listed = Id::parse(&other).ok().and_then(|id| listed.get(&id)).is_some();
-        (!is_listed).then(|| other.clone())
-    })
+/// Makes ids that are not in the list: as many as it has rows, if there are so many.
+struct Unlisted<'a> {
+    listed: &'a Table,
+    rng: Rng,
+    /// How many were not found so far.
+    owed: usize,
+}
+
+impl Unlisted<'_> {
+    /// One for this id, and those that are owed.
+    fn like(&mut self, id: &[u8]) -> Vec<Vec<u8>> {
+        self.owed += 1;
+        let found: Vec<_> = (0..self.owed).map_while(|_| self.one_like(id)).collect();
+        self.owed -= found.len();
+        found
+    }
+
+    /// An id of the same shape: a few characters are others of their kind.
+    fn one_like(&mut self, id: &[u8]) -> Option<Vec<u8>> {
+        let mut other = id.to_vec();
+        (0..TRIES).find_map(|_| {
+            let at = self.rng.usize(..other.len());
+            other[at] = match other[at] {
+                b'0'..=b'9' => self.rng.u8(b'0'..=b'9'),
+                b'a'..=b'f' => self.rng.u8(b'a'..=b'f'),
+                b'A'..=b'F' => self.rng.u8(b'A'..=b'F'),
+                b'-' => b'-',
+                _ => self.rng.u8(b'G'..=b'Z'),
+            };
+            let is_listed = Id::parse(&other).ok().and_then(|id| self.listed.get(&id)).is_some();
+            (!is_listed).then(|| other.clone())
+        })
+    }
 }
 
 #[cfg(test)]
@@ -288,13 +310,20 @@ mod tests {
     use super::*;
     use card_table::Schema;
 
+    fn table(ids: &[&str]) -> Table {
+        let mut table = Table::new(Schema::default());
+        ids.iter().for_each(|id| _ = table.insert(&Id::parse(id.as_bytes()).unwrap(), 0));
+        table
+    }
+
     #[test]
     fn an_unlisted_id_has_the_shape_of_a_listed_one() {
-        let mut listed = Table::new(Schema::default());
-        for id in ["44015186100181001473", "beef", "BEEF", "123e4567-e89b-12d3-a456-426614174000", "cookie x", "7"] {
-            listed.insert(&Id::parse(id.as_bytes()).unwrap(), 0);
+        let ids = ["44015186100181001473", "beef", "BEEF", "123e4567-e89b-12d3-a456-426614174000", "cookie x", "7"];
+        let listed = table(&ids);
+        let mut unlisted = Unlisted { listed: &listed, rng: Rng::with_seed(1), owed: 0 };
+        for id in ids {
             for _ in 0..100 {
-                let other = unlisted(id.as_bytes(), &listed, &mut Rng::with_seed(1)).expect("there are others");
+                let other = unlisted.one_like(id.as_bytes()).expect("there are others");
                 assert_eq!(other.len(), id.len());
                 assert_eq!(listed.get(&Id::parse(&other).unwrap()), None);
                 assert!(!other.contains(&b'\t') && !other.contains(&b'\n'));
@@ -303,11 +332,11 @@ mod tests {
     }
 
     #[test]
-    fn where_every_id_is_listed_none_is_found() {
-        let mut listed = Table::new(Schema::default());
-        for digit in b'0'..=b'9' {
-            listed.insert(&Id::parse(&[digit]).unwrap(), 0);
-        }
-        assert_eq!(unlisted(b"7", &listed, &mut Rng::with_seed(1)), None);
+    fn where_every_id_is_listed_none_is_found_and_another_makes_up_for_it() {
+        let listed = table(&["0", "1", "2", "3", "4", "5", "6", "7", "8", "9", "44015186100181001473"]);
+        let mut unlisted = Unlisted { listed: &listed, rng: Rng::with_seed(1), owed: 0 };
+        assert_eq!(unlisted.like(b"7"), [[0; 0]; 0]);
+        assert_eq!(unlisted.like(b"8"), [[0; 0]; 0]);
+        assert_eq!(unlisted.like(b"44015186100181001473").len(), 3);
     }
 }

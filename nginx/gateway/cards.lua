@@ -105,8 +105,12 @@ local function many(table_name, args)
 end
 
 return function()
-    -- As it was sent: nginx's own view of the path has `//` and `..` taken out, which may be part of an id.
-    local path, args = ngx.var.request_uri:match("^([^?]*)%??(.*)$")
+    -- As it was sent: nginx's own view is without `//`, `..` and what follows a #, which belong to an id.
+    local uri = ngx.var.request_uri
+    if uri:find("#", 1, true) then
+        return bad("the request has a #, which must be encoded")
+    end
+    local path, args = uri:match("^([^?]*)%??(.*)$")
     local table_name, slash, id = path:match("^/cards/([^/]*)(/?)([^/]*)$")
     table_name = table_name and decoded(table_name)
     if not table_name then

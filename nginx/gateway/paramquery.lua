@@ -17,8 +17,8 @@ local LISTED = '{"cmdtype":"blacklistqueryresult","darkstatus0":"'
 local CODE = '{"cmdtype":"blacklistqueryresult","errorcode":"'
 local STATUS = { [byte("0")] = 200, [byte("1")] = 400, [byte("2")] = 400, [byte("3")] = 503 }
 
--- A parameter, where its name is not encoded: that is, nearly always. One that is given twice is CARD.QUERY's to
--- refuse.
+-- A parameter, where its name is not encoded: that is, nearly always. One that is given twice is left to
+-- CARD.QUERY to refuse.
 local function plain(args, first, later)
     local from
     if sub(args, 1, #first) == first then
@@ -70,7 +70,13 @@ local function unavailable(args, reason)
 end
 
 return function()
-    local args = var.args or ""
+    -- As it was sent: nginx's own view of it ends at a #, and a card without its end is another card.
+    local uri = var.request_uri
+    local mark = find(uri, "?", 1, true)
+    local args = mark and sub(uri, mark + 1) or ""
+    if find(args, "#", 1, true) then
+        return send(400, failure(args, "1", "the query has a #, which must be encoded"))
+    end
     local tbtype = parameter(args, "tbtype", "tbtype=", "&tbtype=")
     if not tbtype or tbtype == "" then
         return send(400, failure(args, "1", "tbtype is missing"))

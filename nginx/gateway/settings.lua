@@ -2,8 +2,8 @@
 
 return {
     redis = {
-        -- Where Redis listens: unix:/path or host:port. If the first cannot be reached the next is tried, because
-        -- nginx's workers may not be allowed to use the socket. All must lead to the same Redis.
+        -- Where Redis listens: unix:/path or host:port. If the first cannot be reached the next is tried,
+        -- because nginx's workers may not be allowed to use the socket. All must lead to the same Redis.
         addresses = { "unix:" .. ngx.config.prefix() .. "redis.sock", "127.0.0.1:6380" },
         -- The ACL user; nil for no AUTH at all. A user with `nopass` takes any password.
         user = "gateway",

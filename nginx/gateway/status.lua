@@ -99,6 +99,7 @@ function M.metrics()
     if is_up then
         write_figures(lines, info)
     end
+    ngx.header["Content-Type"] = "text/plain; version=0.0.4"
     reply.send(200, table.concat(lines, "\n") .. "\n")
 end
 

@@ -1,5 +1,5 @@
--- What goes wrong, for nginx's log. Not from within a request: nginx adds the request to what it logs, and the
--- request has the card. So it is counted, and a timer tells, which also keeps the log short while Redis is away.
+-- What goes wrong, for nginx's log. Not from within a request: nginx adds the request to what it logs, and in
+-- it is the card. So it is counted, and a timer tells, which keeps the log short while Redis is away.
 
 local metrics = require "gateway.metrics"
 

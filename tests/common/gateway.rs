@@ -7,6 +7,7 @@ use std::net::TcpStream;
 use std::os::unix::fs::{PermissionsExt, symlink};
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
+use std::sync::LazyLock;
 use std::time::Duration;
 use std::{env, thread};
 
@@ -24,12 +25,22 @@ pub fn server_behind() -> Server {
 
 /// The same with arguments.
 pub fn server_with(arguments: &[&str]) -> Server {
-    let conf = fs::read_to_string(project().join("redis.conf")).expect("redis.conf");
-    let user = conf.lines().find_map(|line| line.strip_prefix("user gateway ")).expect("a user for the gateway");
-    let mut all = vec!["--unixsocketperm", "777", "--user", "gateway"];
-    all.extend(user.split(' '));
-    all.extend(arguments);
-    let server = Server::with(&all);
+    opened(Server::with(&[&as_gateway_expects(), arguments].concat()))
+}
+
+/// The same with a port.
+pub fn server_with_port() -> Server {
+    opened(Server::with_port(&as_gateway_expects()))
+}
+
+fn as_gateway_expects() -> Vec<&'static str> {
+    static CONF: LazyLock<String> =
+        LazyLock::new(|| fs::read_to_string(project().join("redis.conf")).expect("redis.conf"));
+    let user = CONF.lines().find_map(|line| line.strip_prefix("user gateway ")).expect("a user for the gateway");
+    ["--unixsocketperm", "777", "--user", "gateway"].into_iter().chain(user.split(' ')).collect()
+}
+
+fn opened(server: Server) -> Server {
     open_to_all(server.directory());
     server
 }

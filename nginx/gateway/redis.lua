@@ -9,14 +9,18 @@ if not found then
     redis = require "nginx.redis"
 end
 
+-- More requests than a worker can have.
+local MOST_WAITING = 100000
+
 local M = {}
 
 -- An address as the arguments of connect. The pool has a name of its own, so that nobody else's connections,
 -- with another user's rights, come from it.
 local function target(address)
-    local options = { pool = "redis-card " .. address }
+    local name = "redis-card " .. address
+    local options = { pool = name, pool_size = settings.pool_size, backlog = MOST_WAITING }
     -- From this pool nothing ever comes, because nothing is put into it.
-    local fresh = { pool = "redis-card fresh " .. address }
+    local fresh = { pool = name .. " fresh" }
     if address:find("^unix:") then
         return { pooled = { address, options }, fresh = { address, fresh } }
     end
@@ -92,7 +96,7 @@ function M.ask(command, ...)
     elseif reply == nil then
         client:close()
     else
-        client:set_keepalive(settings.pool_idle_ms, settings.pool_size)
+        client:set_keepalive(settings.pool_idle_ms)
     end
     if reply then
         return reply

@@ -8,10 +8,11 @@ return {
         -- The ACL user; nil for no AUTH at all. A user with `nopass` takes any password.
         user = "gateway",
         password = "",
-        -- How long to wait for it to connect, and for it to answer.
+        -- How long to wait for a connection, and for an answer.
         timeout_ms = 500,
-        -- How many idle connections each worker keeps, and for how long.
-        pool_size = 256,
+        -- How many connections each worker has, and how long it keeps idle ones. Beyond that, requests
+        -- wait for each other: Redis answers one at a time anyway, and refuses a crowd of new connections.
+        pool_size = 64,
         pool_idle_ms = 60000,
     },
 

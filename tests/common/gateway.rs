@@ -3,7 +3,7 @@
 
 use std::fs::{self, File};
 use std::io::{self, BufRead, BufReader, Read, Write};
-use std::net::TcpStream;
+use std::net::{Shutdown, TcpStream};
 use std::os::unix::fs::{PermissionsExt, symlink};
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
@@ -134,6 +134,10 @@ impl Gateway {
 
     pub fn connect(&self) -> Client {
         Client::connect(self.port)
+    }
+
+    pub fn port(&self) -> u16 {
+        self.port
     }
 
     pub fn connect_status(&self) -> Client {
@@ -303,6 +307,12 @@ impl Client {
             return Err(io::ErrorKind::UnexpectedEof.into());
         }
         Ok(line.trim_end().to_owned())
+    }
+
+    /// Closes a half of the connection, or both.
+    pub fn shutdown(&self, half: Shutdown) {
+        // Fails only if nginx was quicker.
+        let _ = self.0.get_ref().shutdown(half);
     }
 
     /// What is left until nginx closes the connection.

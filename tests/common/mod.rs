@@ -6,6 +6,7 @@
 
 pub mod deltas;
 pub mod kinds;
+pub mod watched;
 
 use std::ffi::OsString;
 use std::fs::{self, File};

@@ -162,7 +162,7 @@ fn only_what_changes_is_sent() {
     let before = sent(db);
     let _: Value = ask(db, "CARD.LOAD list few.tsv DELTA VERSION 3".split(' '));
     let bytes = sent(db) - before;
-    // Ten or eleven blocks of 4 KB, of a list of 12 MB.
+    // Ten or eleven blocks of 4 KB, of a list of 6 MB.
     assert!((20_000..80_000).contains(&bytes), "{bytes}");
     assert_same(&primary, &replica);
     assert_eq!(told(&mut replica.connect())["version"], Value::Int(3));

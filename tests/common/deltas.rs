@@ -96,7 +96,7 @@ pub struct LongList {
 }
 
 /// How many cards it has; a tenth of them is removed, and as many are added.
-pub const LONG_CARDS: usize = 60_000;
+pub const LONG_CARDS: usize = 30_000;
 
 pub static LONG: LazyLock<LongList> = LazyLock::new(|| {
     let ids: Vec<Vec<u8>> = long_ids(1).take(LONG_CARDS + LONG_CARDS / 10).map(String::into_bytes).collect();

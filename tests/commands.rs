@@ -414,7 +414,10 @@ fn what_has_not_arrived_whole_is_not_committed() {
     assert_eq!(refused(db, frames(&pieces[0])), "ERR no table has been begun");
     assert_eq!(refused_line(db, "CARD.COMMIT s t"), "ERR no table has been staged");
     assert_eq!(refused_line(db, "CARD.STAGE s BEGIN x"), "ERR this is not a table");
-    assert_eq!(refused_line(db, "CARD.STAGE s END x"), "ERR syntax error, expected BEGIN header or FRAMES frames");
+    assert_eq!(
+        refused_line(db, "CARD.STAGE s END x"),
+        "ERR syntax error, expected BEGIN header, FRAMES frames, PATCH patch, or DISCARD"
+    );
     assert_eq!(ask_line::<i64>(db, "EXISTS s"), 0);
 
     let incomplete = "ERR the table is incomplete: it has ";

@@ -295,7 +295,7 @@ fn the_arguments_are_a_file_and_perhaps_a_version() {
     let server = server(&[]);
     let db = &mut server.connect();
     write(&server, "cards.tsv", &["1 7 1"]);
-    const SYNTAX: &str = "ERR syntax error, expected file [VERSION version], or CANCEL";
+    const SYNTAX: &str = "ERR syntax error, expected file [DELTA] [VERSION version], or CANCEL";
     for wrong in ["VERSION", "VERSION x", "VERSION -1", "VERSION +1", "VERSION 1 2", "VERSION 18446744073709551615"] {
         assert_eq!(not_loaded(db, &format!("list cards.tsv {wrong}")), SYNTAX, "{wrong}");
     }

@@ -5,66 +5,16 @@ mod common;
 use std::collections::HashMap;
 use std::fs;
 use std::io::Write;
-use std::path::{Path, PathBuf};
 use std::thread;
 use std::time::Duration;
 
+use common::watched::{Watched, figure, type_of, version};
 use common::{Server, ask, wait_for};
-use redis::{Connection, Value};
-use tempfile::TempDir;
-
-/// A directory that outlives servers, and arguments to watch it every second.
-struct Watched(TempDir);
-
-impl Watched {
-    fn new() -> Watched {
-        Watched(TempDir::new().expect("a temporary directory"))
-    }
-
-    fn arguments(&self) -> [&str; 4] {
-        ["--card.load-dir", self.0.path().to_str().expect("a path of UTF-8"), "--card.watch-interval", "1"]
-    }
-
-    fn path(&self, name: &str) -> PathBuf {
-        self.0.path().join(name)
-    }
-
-    /// Drops a file as one should: under another name first.
-    fn drop(&self, name: &str, content: &str) {
-        let unfinished = self.path(&format!("{name}.tmp"));
-        fs::write(&unfinished, content).expect("a file");
-        fs::rename(unfinished, self.path(name)).expect("a name");
-    }
-
-    fn names(&self, folder: &str) -> Vec<String> {
-        let Ok(entries) = fs::read_dir(self.0.path().join(folder)) else { return Vec::new() };
-        let names = entries.map(|entry| entry.expect("an entry").file_name().into_string().expect("a name"));
-        let mut names: Vec<_> = names.filter(|name| Path::new(name).extension().is_some()).collect();
-        names.sort();
-        names
-    }
-}
+use redis::Value;
 
 /// A list of one card, whose type tells the lists apart.
 fn list(card: &str, type_: u8) -> String {
     format!("cardId\ttype\tstatus\n{card}\t{type_}\t1\n")
-}
-
-fn type_of(db: &mut Connection, table: &str, card: &str) -> Option<u64> {
-    ask::<Option<Vec<u64>>, _>(db, ["CARD.GET", table, card]).map(|values| values[0])
-}
-
-/// The version of a table; none if there is no table.
-fn version(db: &mut Connection, table: &str) -> Option<u64> {
-    let info: HashMap<String, Value> = common::try_ask(db, ["CARD.INFO", table]).ok()?;
-    let Value::Int(version) = info["version"] else { return None };
-    Some(version as u64)
-}
-
-fn figure(db: &mut Connection, name: &str) -> u64 {
-    let info: String = ask(db, ["INFO", "card"]);
-    let line = info.lines().find_map(|line| line.strip_prefix(name)?.strip_prefix(':'));
-    line.and_then(|number| number.trim().parse().ok()).expect("a number")
 }
 
 #[test]
@@ -72,7 +22,7 @@ fn a_list_is_loaded_and_put_away() {
     let watched = Watched::new();
     let server = Server::with(&watched.arguments());
     let db = &mut server.connect();
-    watched.drop("blacklist:0.201708031.full.tsv", &list("44015186100181001473", 7));
+    watched.drop("blacklist:0.201708031.full.tsv", list("44015186100181001473", 7));
     wait_for(20, "the list is put away", || watched.names("done") == ["blacklist:0.201708031.full.tsv"]);
     assert_eq!(type_of(db, "blacklist:0", "44015186100181001473"), Some(7));
     assert_eq!(version(db, "blacklist:0"), Some(201_708_031));
@@ -91,7 +41,7 @@ fn lists_are_loaded_in_the_order_of_their_versions() {
     let watched = Watched::new();
     // As numbers: 9 comes before 10.
     for (version, type_) in [(10, 2), (9, 1), (100, 3)] {
-        watched.drop(&format!("t.{version}.full.tsv"), &list("1", type_));
+        watched.drop(&format!("t.{version}.full.tsv"), list("1", type_));
     }
     let server = Server::with(&watched.arguments());
     let db = &mut server.connect();
@@ -105,11 +55,11 @@ fn a_list_that_cannot_be_loaded_is_put_away_with_the_reason() {
     let watched = Watched::new();
     let server = Server::with(&watched.arguments());
     let db = &mut server.connect();
-    watched.drop("t.5.full.tsv", &list("1", 5));
+    watched.drop("t.5.full.tsv", list("1", 5));
     wait_for(20, "version 5", || version(db, "t") == Some(5));
 
-    watched.drop("t.4.full.tsv", &list("1", 4));
-    watched.drop("t.6.full.tsv", &list("1", 11));
+    watched.drop("t.4.full.tsv", list("1", 4));
+    watched.drop("t.6.full.tsv", list("1", 11));
     let failed = ["t.4.full.tsv", "t.4.full.tsv.err", "t.6.full.tsv", "t.6.full.tsv.err"];
     wait_for(20, "both are put away", || watched.names("failed") == failed);
     let reason = |name: &str| fs::read_to_string(watched.path("failed").join(name)).expect("a reason");
@@ -118,7 +68,7 @@ fn a_list_that_cannot_be_loaded_is_put_away_with_the_reason() {
     assert_eq!((version(db, "t"), type_of(db, "t", "1")), (Some(5), Some(5)));
 
     // The next good one is loaded all the same.
-    watched.drop("t.7.full.tsv", &list("1", 7));
+    watched.drop("t.7.full.tsv", list("1", 7));
     wait_for(20, "version 7", || version(db, "t") == Some(7));
 }
 
@@ -147,11 +97,11 @@ fn a_file_is_left_alone_while_it_grows_and_under_other_names() {
 fn what_a_crash_has_lost_is_loaded_again() {
     let watched = Watched::new();
     let mut server = Server::with(&watched.arguments());
-    watched.drop("t.1.full.tsv", &list("1", 1));
+    watched.drop("t.1.full.tsv", list("1", 1));
     wait_for(20, "version 1", || version(&mut server.connect(), "t") == Some(1));
     let () = ask(&mut server.connect(), ["SAVE"]);
     for type_ in [2, 3] {
-        watched.drop(&format!("t.{type_}.full.tsv"), &list("1", type_));
+        watched.drop(&format!("t.{type_}.full.tsv"), list("1", type_));
     }
     wait_for(20, "version 3", || watched.names("done").len() == 3);
 
@@ -172,12 +122,12 @@ fn what_a_crash_has_lost_is_loaded_again() {
 fn until_it_has_been_compared_with_what_was_loaded_a_list_is_called_stale() {
     let watched = Watched::new();
     let mut server = Server::with(&watched.arguments());
-    watched.drop("t.1.full.tsv", &list("1", 1));
+    watched.drop("t.1.full.tsv", list("1", 1));
     wait_for(20, "version 1", || version(&mut server.connect(), "t") == Some(1));
     let () = ask(&mut server.connect(), ["SAVE"]);
     // So large that it is not loaded at once.
     let rows: String = (0..1_000_000).map(|card| format!("{card}\t2\t1\n")).collect();
-    watched.drop("t.2.full.tsv", &format!("cardId\ttype\tstatus\n{rows}"));
+    watched.drop("t.2.full.tsv", format!("cardId\ttype\tstatus\n{rows}"));
     wait_for(30, "version 2", || watched.names("done").len() == 2);
 
     server.kill();
@@ -202,7 +152,7 @@ fn only_a_primary_acts_and_a_promoted_replica_takes_over() {
     wait_for(20, "the replica is in step", || {
         ask::<String, _>(db, ["INFO", "replication"]).contains("master_link_status:up")
     });
-    watched.drop("t.1.full.tsv", &list("1", 1));
+    watched.drop("t.1.full.tsv", list("1", 1));
     thread::sleep(Duration::from_secs(3));
     assert_eq!((version(db, "t"), watched.names("done")), (None, Vec::new()));
 
@@ -216,7 +166,7 @@ fn nothing_is_watched_unless_an_interval_is_set() {
     let directory = watched.0.path().to_str().expect("a path of UTF-8");
     let server = Server::with(&["--card.load-dir", directory]);
     let db = &mut server.connect();
-    watched.drop("t.1.full.tsv", &list("1", 1));
+    watched.drop("t.1.full.tsv", list("1", 1));
     thread::sleep(Duration::from_secs(2));
     assert_eq!(version(db, "t"), None);
     let () = ask(db, ["CONFIG", "SET", "card.watch-interval", "1"]);

@@ -4,8 +4,10 @@
 // Every test file is a program of its own, and uses a part of this.
 #![allow(dead_code)]
 
+pub mod deltas;
 pub mod gateway;
 pub mod kinds;
+pub mod watched;
 
 use std::ffi::OsString;
 use std::fs::{self, File};
@@ -220,13 +222,17 @@ pub fn refused<A: AsRef<[u8]>>(connection: &mut Connection, command: impl IntoIt
 /// Writes a list of so many cards whose ids are long, so that there is much to stage, all of one type.
 pub fn write_long_list(path: &Path, cards: u64, type_: u64) {
     let mut file = BufWriter::new(File::create(path).expect("a file"));
-    let mut random = fastrand::Rng::with_seed(type_);
     file.write_all(b"cardId\ttype\tstatus\n").expect("a header");
-    for _ in 0..cards {
-        (0..6).for_each(|_| write!(file, "{:032x}", random.u128(..)).expect("an id"));
-        writeln!(file, "\t{type_}\t1").expect("a row");
+    for id in long_ids(type_).take(cards as usize) {
+        writeln!(file, "{id}\t{type_}\t1").expect("a row");
     }
     file.flush().expect("a file");
+}
+
+/// Ids of 192 random digits.
+pub fn long_ids(seed: u64) -> impl Iterator<Item = String> {
+    let mut random = fastrand::Rng::with_seed(seed);
+    std::iter::repeat_with(move || (0..6).map(|_| format!("{:032x}", random.u128(..))).collect())
 }
 
 /// Waits until something holds, which it does within `seconds`.

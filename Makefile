@@ -1,6 +1,6 @@
 # What one can do here; `make` alone lists it. A comment after two hashes is a target's help.
 .DEFAULT_GOAL := help
-.PHONY: help deps run build test lint bench bench-table bench-server bench-load fuzz clean
+.PHONY: help deps run start stop status build test lint bench bench-table bench-server bench-load fuzz clean
 # cargo already uses every core, and its builds wait for each other.
 .NOTPARALLEL:
 
@@ -17,11 +17,18 @@ help: ## list the targets
 deps: ## install the system packages that are missing
 	@scripts/deps
 
-# Without this a folder of the same name would make it look done.
-run: build ## start a server with the module in the foreground, on port 6380; Ctrl-C ends it
-	redis-server redis.conf
+run: build ## start redis-server and nginx with a sample list, show what they answer; Ctrl-C stops them
+	@scripts/service run
 
-# Each by itself: built together, the module's dependencies would get features that only cardctl wants.
+start: build ## the same in the background
+	@scripts/service start
+
+stop: ## stop what make start has started
+	@scripts/service stop
+
+status: ## tell whether it runs
+	@scripts/service status
+
 build: deps ## build the module and cardctl: target/release/libredis_card.so, target/release/cardctl
 	cargo build --release
 	cargo build --release --package cardctl

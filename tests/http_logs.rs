@@ -128,7 +128,8 @@ fn a_rate_limit_a_mistake_and_a_missing_socket_log_no_card() {
         [("gateway/paramquery.lua", "    local tbtype =", "    local _ = args.x.y\n    local tbtype =")];
     for (changes, status) in [(limited.as_slice(), 429), (&no_socket, 503), (&mistake, 500)] {
         let gateway = Gateway::with(&server, changes);
-        let last = (0..5).map(|_| gateway.get(&format!("/paramquery?{LISTED}"))).last().expect("five answers");
+        (0..4).for_each(|_| drop(gateway.get(&format!("/paramquery?{LISTED}"))));
+        let last = gateway.get(&format!("/paramquery?{LISTED}"));
         last.json();
         assert_eq!(last.status, status, "{last:?}");
         assert!(!last.body.contains("lua"), "no trace: {last:?}");

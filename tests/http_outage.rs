@@ -186,7 +186,7 @@ fn a_password_and_a_port_can_be_set() {
     fill(&server);
     ask::<(), _>(&mut server.connect(), "ACL SETUSER gateway resetpass >secret".split(' '));
     // As for nginx's workers, who are nobody, in front of a server of root's.
-    fs::set_permissions(server.directory().join("socket"), fs::Permissions::from_mode(0)).expect("it is ours");
+    fs::set_permissions(server.directory().join("socket"), fs::Permissions::from_mode(0o000)).expect("it is ours");
     let gateway = Gateway::with(&server, &[("gateway/settings.lua", "password = \"\"", "password = \"secret\"")]);
     assert_eq!(
         gateway.get(&query(2)).told(),

@@ -1,9 +1,10 @@
 # What one can do here; `make` alone lists it. A comment after two hashes is a target's help.
 .DEFAULT_GOAL := help
-.PHONY: help deps run start stop status build test lint bench bench-table bench-server bench-load fuzz clean
+.PHONY: help deps run start stop status build test lint bench bench-table bench-server bench-load bench-http fuzz clean
 # cargo already uses every core, and its builds wait for each other.
 .NOTPARALLEL:
 
+CARGO ?= cargo
 N ?= 10000000
 ARGS ?=
 OUTCOMES ?= docs/benchmarks
@@ -30,8 +31,8 @@ status: ## tell whether it runs
 	@scripts/service status
 
 build: deps ## build the module and cardctl: target/release/libredis_card.so, target/release/cardctl
-	cargo build --release
-	cargo build --release --package cardctl
+	$(CARGO) build --release
+	$(CARGO) build --release --package cardctl
 
 test: lint build ## lint, build, and run every test
 	cargo test --workspace
@@ -42,7 +43,7 @@ lint: deps ## check format, Rust, Lua and shell
 	$(if $(lua_files),luacheck $(lua_files),@echo "luacheck: no Lua files")
 	shellcheck scripts/* .ci/run
 
-bench: bench-table bench-server bench-load ## measure everything with N rows (10000000), and write docs/benchmarks.md
+bench: bench-table bench-server bench-load bench-http ## measure everything with N rows (10000000), and write docs/benchmarks.md
 	cargo run --release -p card-bench --bin summary
 
 bench-table: deps ## measure the table alone; more options in ARGS
@@ -53,6 +54,10 @@ bench-server: build ## measure the module in a server beside its peers
 
 bench-load: build ## measure loads of files beside the seed's way
 	cargo run --release -p card-bench --bin load -- --rows $(N) --outcomes $(OUTCOMES) $(ARGS)
+
+bench-http: build ## measure queries over HTTP beside webdis
+	@scripts/deps bench
+	cargo run --release -p card-bench --bin http -- --rows $(N) --outcomes $(OUTCOMES) $(ARGS)
 
 fuzz: ## fuzz each decoder for SECONDS_EACH (60); needs the nightly compiler
 	@command -v cargo-fuzz >/dev/null || cargo install cargo-fuzz --locked

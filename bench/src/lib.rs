@@ -1,5 +1,5 @@
 //! What the measurements share. `table` measures the data structure, `server` the module in a real redis-server, `load`
-//! loads of files into one.
+//! loads of files into one, `http` queries through nginx; `summary` makes one report of all.
 
 pub mod bulk;
 pub mod card;

@@ -53,7 +53,10 @@ fn all_that_it_writes_is_in_its_prefix() {
     let mut names: Vec<_> =
         fs::read_dir(gateway.prefix()).expect("the prefix").map(|entry| entry.expect("an entry").file_name()).collect();
     names.sort();
-    assert_eq!(names, ["nginx.log", "nginx.pid", "redis-card.access.log", "redis.sock", "stderr.log", "temp"]);
+    assert_eq!(
+        names,
+        ["nginx.log", "nginx.pid", "redis-card.access.log", "redis-card.error.log", "redis.sock", "stderr.log", "temp"]
+    );
 }
 
 /// As docs/http.md says to install it, only that the folders are others.
@@ -72,7 +75,7 @@ fn it_is_a_site_of_another_nginx() {
     fs::rename(at("nginx/gateway"), at("lua/gateway")).expect("a folder");
     fs::write(at("nginx/nginx.conf"), SYSTEM).expect("a configuration");
     edit("nginx/site.conf", "/usr/share/redis-card", at("lua").to_str().expect("UTF-8"));
-    edit("nginx/site.conf", "access_log redis-card", "access_log ../redis-card");
+    edit("nginx/site.conf", "_log redis-card", "_log ../redis-card");
     let socket = format!("\"unix:{}\"", server.directory().join("socket").display());
     edit("lua/gateway/settings.lua", "\"unix:\" .. ngx.config.prefix() .. \"redis.sock\"", &socket);
     edit("lua/gateway/settings.lua", ":6380", ":1");

@@ -44,6 +44,9 @@ local function connect(client, kind)
         if connected then
             preferred = at
             return true
+        elseif err == "timeout" then
+            -- Redis hangs, or too many wait: another way to it would be no quicker.
+            return nil, err
         end
         problem = err
     end

@@ -103,7 +103,11 @@ fn random_id(random: &mut Rng, most: u64) -> Vec<u8> {
         7 => format!("{:08x}-0000-4000-8000-{:012x}", number >> 32, number & 0xffff_ffff),
         8 => format!("cookie-{number}-{}", "long".repeat(number as usize % 40)),
         _ => {
-            return [b"\xff\x00 \x7f".as_slice(), &number.to_be_bytes()].concat().into_iter().map(not_a_break).collect();
+            return [b"\xff\x00 \x7f".as_slice(), &number.to_be_bytes()]
+                .concat()
+                .into_iter()
+                .map(not_a_break)
+                .collect();
         }
     }
     .into_bytes()

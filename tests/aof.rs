@@ -18,7 +18,7 @@ const LOG: [&str; 6] = ["--appendonly", "yes", "--appendfsync", "always", "--aut
 fn every_kind_of_table_is_replayed() {
     let mut server = Server::with(&LOG);
     let db = &mut server.connect();
-    let whole = make_every_kind(db);
+    make_every_kind(db);
     // It takes effect now, and still does so after a restart: to the millisecond, which only a dump tells.
     stage(db, "now", &build(10, 5), PIECE_BYTES);
     let () = ask(db, ["CARD.COMMIT", "now", "now"]);
@@ -28,9 +28,8 @@ fn every_kind_of_table_is_replayed() {
     server.start_again();
 
     let db = &mut server.connect();
-    assert_same(&see_every_kind(db), &before);
+    assert_same_after_a_start(db, &before);
     assert_eq!(ask::<Vec<u8>, _>(db, ["DUMP", "now"]), now_before);
-    finish_half(db, &whole);
 }
 
 #[test]
@@ -78,18 +77,17 @@ fn every_kind_of_table_comes_back_from_a_log_rewritten_with_an_rdb_preamble() {
 fn every_kind_of_table_comes_back_from_a_rewritten_log(preamble: &str) {
     let mut server = Server::with(&[&LOG[..], &["--aof-use-rdb-preamble", preamble]].concat());
     let db = &mut server.connect();
-    let whole = make_every_kind(db);
-    let (before, dumps_before) = (see_every_kind(db), dumps(db));
+    make_every_kind(db);
+    let (before, dumps_before) = (see_every_kind(db), lasting_dumps(db));
     rewrite(db);
 
     server.kill();
     server.start_again();
 
     let db = &mut server.connect();
-    assert_same(&see_every_kind(db), &before);
+    assert_same_after_a_start(db, &before);
     // Also what no command tells, such as when a table became ready, to the millisecond.
-    assert!(dumps(db) == dumps_before, "a table is saved otherwise than before");
-    finish_half(db, &whole);
+    assert!(lasting_dumps(db) == dumps_before, "a table is saved otherwise than before");
 }
 
 #[test]
@@ -178,7 +176,7 @@ fn what_is_acknowledged_survives_rewrites_and_a_kill(preamble: &str) {
     server.start_again();
 
     let db = &mut server.connect();
-    assert_same(&see_every_kind(db), &before);
+    assert_same_after_a_start(db, &before);
     assert!(cards(db, "late") == cards_of(&late), "the table that was loaded is another");
     let found: BTreeMap<Vec<u8>, Vec<u128>> = cards(db, "t").into_iter().collect();
     let last = *found.values().flatten().max().expect("there are cards") as u64;

@@ -122,8 +122,8 @@ const COMMANDS: [Expected; 14] = [
     },
     Expected {
         name: "card.stage",
-        usage: "key BEGIN header|FRAMES frames",
-        arity: 4,
+        usage: "key BEGIN header|FRAMES frames|PATCH patch|DISCARD",
+        arity: -3,
         flags: &["write", "denyoom", "admin"],
         categories: &["@write", "@admin", "@dangerous", "@slow"],
         call: "card.stage k FRAMES x",
@@ -140,7 +140,7 @@ const COMMANDS: [Expected; 14] = [
     },
     Expected {
         name: "card.load",
-        usage: "key file|CANCEL [VERSION version]",
+        usage: "key file|CANCEL [DELTA] [VERSION version]",
         arity: -3,
         flags: &["write", "denyoom", "admin", "noscript"],
         categories: &["@write", "@admin", "@dangerous", "@slow"],

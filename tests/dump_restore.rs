@@ -224,14 +224,17 @@ fn equal_tables_have_equal_debug_digests_however_they_came_about() {
 fn every_kind_of_table_survives_a_reload_in_place() {
     let server = Server::with(&["--enable-debug-command", "yes", "--appendonly", "yes"]);
     let db = &mut server.connect();
-    let whole = make_every_kind(db);
-    let (before, digest) = (see_every_kind(db), ask::<String, _>(db, ["DEBUG", "DIGEST"]));
-    for reload in ["RELOAD", "LOADAOF", "RELOAD"] {
+    make_every_kind(db);
+    let before = see_every_kind(db);
+    // A reload is a start: what was staged does not stay.
+    let () = ask(db, ["DEBUG", "RELOAD"]);
+    assert_same_after_a_start(db, &before);
+    let digest: String = ask(db, ["DEBUG", "DIGEST"]);
+    for reload in ["LOADAOF", "RELOAD"] {
         let () = ask(db, ["DEBUG", reload]);
-        assert_same(&see_every_kind(db), &before);
+        assert_same_after_a_start(db, &before);
         assert_eq!(ask::<String, _>(db, ["DEBUG", "DIGEST"]), digest);
     }
-    finish_half(db, &whole);
 }
 
 fn set_all(db: &mut Connection, key: &str, cards: &[Card]) {

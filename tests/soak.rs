@@ -182,6 +182,18 @@ impl Soak {
         self.primary.kill();
         self.primary.start_again();
         self.db = self.primary.connect();
+        self.staged_is_dropped();
+    }
+
+    /// What was staged when a server read its data anew is left over from a load that will not go on.
+    fn staged_is_dropped(&mut self) {
+        wait_for(5, "what was staged is dropped", || ask::<i64, _>(&mut self.db, ["EXISTS", STAGED]) == 0);
+        self.staged = None;
+    }
+
+    fn reload(&mut self) {
+        ask::<(), _>(&mut self.db, ["DEBUG", "RELOAD"]);
+        self.staged_is_dropped();
     }
 
     /// A server saves, syncs or rewrites, and refuses to do it twice at a time.
@@ -225,7 +237,7 @@ impl Soak {
             // The link to the replica breaks.
             990..993 => ask(&mut self.db, ["CLIENT", "KILL", "TYPE", "replica"]),
             993..995 => self.rewrite(),
-            995..997 => ask(&mut self.db, ["DEBUG", "RELOAD"]),
+            995..997 => self.reload(),
             _ => check_list(&mut self.db, key, self.lists.get(key)),
         }
     }

@@ -1,5 +1,5 @@
--- The least that a gateway can do, to compare ours with: one PING to Redis, and a constant. It takes the place
--- of gateway/paramquery.lua; all else of nginx stays as it is.
+-- The least that a gateway can do, to compare ours with: one PING to Redis, and a constant. It takes the
+-- place of gateway/paramquery.lua; all else of nginx stays as it is.
 
 local redis = require "gateway.redis"
 local reply = require "gateway.reply"

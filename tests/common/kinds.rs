@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use card_table::{Builder, Id, Schema, Table};
 use redis::{Connection, Value};
 
-use super::{ask, refused, try_ask};
+use super::{ask, refused, try_ask, wait_for};
 
 /// The tables that [`make_every_kind`] makes.
 pub const KINDS: [&str; 8] = ["cards", "wide", "created", "emptied", "loaded", "versioned", "unnamed", "half"];
@@ -104,9 +104,34 @@ pub fn dumps(db: &mut Connection) -> [Vec<u8>; KINDS.len()] {
     KINDS.map(|key| ask(db, ["DUMP", key]))
 }
 
+/// Those of the tables that a start leaves alone.
+pub fn lasting_dumps(db: &mut Connection) -> Vec<Vec<u8>> {
+    KINDS.into_iter().filter(|key| *key != "half").map(|key| ask(db, ["DUMP", key])).collect()
+}
+
+/// After a start, everything is as it was but "half": no load goes on that was under way, and what it has left over is
+/// dropped.
+#[track_caller]
+pub fn assert_same_after_a_start(db: &mut Connection, before: &BTreeMap<&'static str, Seen>) {
+    wait_for(5, "what was staged is dropped", || ask::<i64, _>(db, ["EXISTS", "half"]) == 0);
+    let kept = || KINDS.into_iter().filter(|key| *key != "half");
+    let now = kept().map(|key| (key, see(db, key))).collect();
+    assert_same_kinds(&now, before, kept());
+}
+
 #[track_caller]
 pub fn assert_same(now: &BTreeMap<&str, Seen>, before: &BTreeMap<&str, Seen>) {
-    for (key, seen) in before {
+    assert_same_kinds(now, before, KINDS);
+}
+
+#[track_caller]
+fn assert_same_kinds(
+    now: &BTreeMap<&str, Seen>,
+    before: &BTreeMap<&str, Seen>,
+    kinds: impl IntoIterator<Item = &'static str>,
+) {
+    for key in kinds {
+        let seen = &before[key];
         assert_eq!(now[key].info, seen.info, "{key}");
         assert_eq!(now[key].expires_at, seen.expires_at, "{key}");
         assert!(now[key].cards == seen.cards, "{key} has other cards");

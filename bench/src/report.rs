@@ -73,7 +73,7 @@ impl Target {
     }
 
     pub fn wanted(&self) -> String {
-        format!("≤ {}", self.at_most)
+        format!("≤ {}", (self.at_most * 1e3).round() / 1e3)
     }
 
     /// All targets of a part.

@@ -1,7 +1,7 @@
 //! Makes one document of what all parts of the benchmark have found: `docs/benchmarks.md`, with its charts.
 //!
 //! Every part leaves a file in `docs/benchmarks/`, one for each number of rows that was measured. A run at another number of
-//! rows adds to them, so that growth can be shown.
+//! rows adds to them, so that growth can be shown. What falls short, and why, is written by hand in `notes.md` beside them.
 
 use std::collections::BTreeMap;
 use std::error::Error;
@@ -47,7 +47,8 @@ fn main() -> Result<(), Box<dyn Error>> {
         }
     }
     let text = document(&parts, &args.outcomes)?;
-    print!("{}", text.split("\n## ").next().unwrap_or_default());
+    let targets = text.split("\n## ").filter(|section| section.contains("rows: every figure"));
+    targets.for_each(|section| println!("## {section}"));
     fs::write(&args.report, text)?;
     println!("\nThe whole report is in {}.", args.report.display());
     Ok(())
@@ -60,8 +61,9 @@ fn document(parts: &BTreeMap<String, ByRows>, outcomes: &Path) -> Result<String,
          `make bench` writes this, with ours and its peers in the same run on the same machine. Such machines are shared: times are not \
          stable, ratios mostly are.\n\n",
     );
+    text += &fs::read_to_string(outcomes.join("notes.md"))?;
     for &rows in &sizes(parts) {
-        writeln!(text, "### {} rows: every figure that was wanted\n", grouped(rows))?;
+        writeln!(text, "\n## {} rows: every figure that was wanted\n", grouped(rows))?;
         let targets = PARTS.iter().filter_map(|(part, _)| parts.get(*part)?.get(&rows));
         let cells = targets.flat_map(|outcome| &outcome.targets).map(Target::cells);
         let grid = Grid { title: "", head: &Target::HEAD, rows: cells.collect(), note: "" };
@@ -105,7 +107,7 @@ fn growth(text: &mut String, parts: &BTreeMap<String, ByRows>) -> Result<(), Box
     let sizes = sizes(parts);
     let columns: Vec<String> = sizes.iter().map(|&rows| grouped(rows)).collect();
     let heading = columns.join(" | ");
-    writeln!(text, "### Growth\n\n| rows | {heading} |\n| --- |{}", " ---: |".repeat(columns.len()))?;
+    writeln!(text, "## Growth\n\n| rows | {heading} |\n| --- |{}", " ---: |".repeat(columns.len()))?;
     for (part, name, called) in FOLLOWED {
         let figure = |rows: &u64| Some(*parts.get(part)?.get(rows)?.figures.get(name)?);
         let cells: Vec<String> =

@@ -22,8 +22,8 @@ pub struct Delta {
 #[derive(Default)]
 struct Journal {
     cards: BTreeSet<Id<'static>>,
-    /// Those among them since the last pieces of the table were copied.
-    recent: Vec<Id<'static>>,
+    /// Those among them since the last pieces of the table were copied, if there are such pieces.
+    recent: Option<Vec<Id<'static>>>,
 }
 
 impl Delta {
@@ -39,7 +39,7 @@ impl Delta {
     /// Leaves changes to cards out that somebody has written to; what is written from now on is recent.
     pub fn leave_out_written(&mut self, changes: &mut Vec<Change>) {
         if let Some(journal) = &mut self.journal {
-            journal.recent.clear();
+            journal.recent = Some(Vec::new());
             if !journal.cards.is_empty() {
                 changes.retain(|(id, _)| !journal.cards.contains(id));
             }
@@ -48,19 +48,24 @@ impl Delta {
 
     /// Whether something in the spans of a piece has been written recently.
     pub fn is_outdated(&self, piece: &Patch) -> bool {
-        self.journal.as_ref().is_some_and(|journal| journal.recent.iter().any(|id| piece.has(id)))
+        let recent = self.journal.as_ref().and_then(|journal| journal.recent.as_ref());
+        recent.is_some_and(|recent| recent.iter().any(|id| piece.has(id)))
     }
 
     /// There will be no more changes up to `id`.
     pub fn is_done_up_to(&mut self, id: &Id<'static>) {
         if let Some(journal) = &mut self.journal {
             journal.cards = journal.cards.split_off(id);
+            journal.recent = None;
         }
     }
 
     /// What it takes on the heap.
     pub(super) fn bytes(&self) -> usize {
-        let cards = self.journal.as_ref().map_or(0, |journal| journal.cards.len() + journal.recent.len());
+        let cards = self
+            .journal
+            .as_ref()
+            .map_or(0, |journal| journal.cards.len() + journal.recent.as_ref().map_or(0, Vec::len));
         size_of::<Delta>() + self.patch.heap_bytes() + cards * size_of::<Id>()
     }
 
@@ -68,8 +73,10 @@ impl Delta {
     fn follow(&mut self, id: &Id, before: Option<u128>, symbol: Option<u128>) -> bool {
         if let Some(journal) = &mut self.journal {
             let id = id.clone().into_owned();
-            journal.cards.insert(id.clone());
-            journal.recent.push(id);
+            if let Some(recent) = &mut journal.recent {
+                recent.push(id.clone());
+            }
+            journal.cards.insert(id);
         }
         self.patch.set(id, before, symbol)
     }

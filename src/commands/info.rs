@@ -52,7 +52,7 @@ fn reply(call: &Call, card_table: &CardTable, with_digest: bool) {
         ("classes", Box::new(|| reply_classes(call, card_table))),
         ("schema", Box::new(|| reply_schema(call, card_table))),
         ("ready", number(card_table.ready().is_some().into())),
-        ("stale", number(directory::may_be_stale().into())),
+        ("stale", number(is_stale(call).into())),
         ("version", or_null(load.and_then(|load| load.version))),
         ("rows", or_null(load.map(|load| load.rows))),
         ("loaded_at", or_null(load.and(card_table.ready().map(|(_, since)| since / 1000)))),
@@ -73,6 +73,11 @@ fn reply(call: &Call, card_table: &CardTable, with_digest: bool) {
         call.reply_text(name);
         reply();
     }
+}
+
+/// A replica has what its primary has.
+fn is_stale(call: &Call) -> bool {
+    call.is_primary() && directory::may_be_stale(call.database(), call.argument(0).bytes())
 }
 
 fn reply_loading(call: &Call) {

@@ -3,7 +3,7 @@
 //! Blocks are copied under the lock, changed without it, and staged under it again. Who writes to one of them in between
 //! is not overruled: the step is made again. See `cardtable/delta.rs` for what becomes of all other writes.
 
-use card_table::{Applied, Change, Changes, Id, Patch};
+use card_table::{Applied, Change, Changes, Id, Patch, Schema};
 
 use super::leftovers;
 use super::load::{LoadError, Request};
@@ -33,20 +33,27 @@ pub struct Changing<'a> {
 }
 
 impl<'a> Changing<'a> {
-    /// Begins a patch of the request's table. What is written to the table from now on overrules it.
+    /// Begins a patch of the request's table, which has this schema. What is written to the table from now on overrules it.
     pub fn begin(
         request: &'a Request,
+        schema: &Schema,
         progress: &'a Progress,
         context: &'a mut Context,
     ) -> Result<Changing<'a>, LoadError> {
         let mut steps = Steps::new(request, vec![&request.key], progress, context);
-        let begin = |call: &Call| {
-            begin_patch(call, call.argument(0), |delta| {
+        let number = steps.step(|call| {
+            let name = call.argument(0);
+            // By now it may be another table than the one that was looked at.
+            let found = Key::read(call, name).get()?.map(|table| table.arrived().schema() == schema);
+            if found != Some(true) {
+                return Err(LoadError::TableGone);
+            }
+            let number = begin_patch(call, name, |delta| {
                 delta.keep_journal();
                 delta.number
-            })
-        };
-        let number = steps.step(|call| Ok(begin(call)?))?;
+            })?;
+            Ok(number)
+        })?;
         Ok(Changing { steps, request, number })
     }
 

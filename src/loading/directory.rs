@@ -13,12 +13,12 @@
 //! `done/` then, and what is there that is newer than the table that came back is loaded again, first of all. Until that has
 //! happened the table is served and called stale.
 
-use std::collections::{BTreeMap, HashMap};
+use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::ffi::OsString;
 use std::os::unix::ffi::{OsStrExt, OsStringExt};
 use std::path::Path;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::mpsc;
+use std::sync::{Mutex, MutexGuard, mpsc};
 use std::time::{Duration, Instant, SystemTime};
 use std::{fs, io, thread};
 
@@ -42,9 +42,24 @@ const FAILED: &str = "failed";
 /// Whether what came back at the start, or at a promotion, has been compared with `done/`.
 static COMPARED: AtomicBool = AtomicBool::new(false);
 
-/// Whether a newer list than the one that is served may be in `done/`, not loaded again yet.
-pub fn may_be_stale() -> bool {
-    config::watch_interval().is_some() && !config::load_dir().is_empty() && !COMPARED.load(Ordering::Relaxed)
+/// Tables of which `done/` has something newer that could not be loaded again.
+static BEHIND: Mutex<BTreeSet<Vec<u8>>> = Mutex::new(BTreeSet::new());
+
+fn behind() -> MutexGuard<'static, BTreeSet<Vec<u8>>> {
+    BEHIND.lock().unwrap_or_else(|poisoned| poisoned.into_inner())
+}
+
+/// Whether a newer list than the one that a primary serves may be in `done/`, not loaded again yet.
+pub fn may_be_stale(database: i32, table: &[u8]) -> bool {
+    let is_watched = database == DATABASE && config::watch_interval().is_some() && !config::load_dir().is_empty();
+    is_watched && (!COMPARED.load(Ordering::Relaxed) || behind().contains(table))
+}
+
+/// Is called when a table has been loaded.
+pub fn is_loaded(database: i32, table: &[u8]) {
+    if database == DATABASE {
+        behind().remove(table);
+    }
 }
 
 /// Is called when the module is loaded.
@@ -116,6 +131,7 @@ impl Watch {
         if !acts {
             // What it has as a replica, and then as a primary, is another matter.
             COMPARED.store(false, Ordering::Relaxed);
+            behind().clear();
             self.seen.clear();
             return;
         }
@@ -143,6 +159,7 @@ impl Watch {
                 note(&format!("{} was loaded before, but is not there: loading it again", delivery.name.display()));
                 // Why it fails, if it does, is in the log. Changes that follow would be changes to something else.
                 if load(&delivery, Some(DONE)).is_err() {
+                    behind().insert(table.clone());
                     break;
                 }
             }

@@ -173,7 +173,7 @@ fn change(
     progress: &Progress,
     context: &mut Context,
 ) -> Result<Report, LoadError> {
-    let mut changing = Changing::begin(request, progress, context)?;
+    let mut changing = Changing::begin(request, &schema, progress, context)?;
     let outcome =
         build(request, source, progress, |read| builder(schema, progress).changes_from_tsv(read)).and_then(|built| {
             note(&format!("{}: staging {} changes", request.what(), built.result.len()));

@@ -4,6 +4,7 @@ use std::sync::mpsc::{self, Sender};
 use std::sync::{Arc, Mutex, MutexGuard};
 use std::thread;
 
+use super::directory;
 use super::load::{self, Request};
 use super::progress::{Progress, Told};
 use super::{Report, load::LoadError};
@@ -71,7 +72,10 @@ fn work(mut context: Context, jobs: mpsc::Receiver<(Arc<Job>, Finish)>) {
     for (job, finish) in jobs {
         let outcome = guarded("a load", || load::run(&job, &mut context)).unwrap_or(Err(LoadError::Internal));
         match &outcome {
-            Ok(_) => metrics::LOADS.add(1),
+            Ok(_) => {
+                metrics::LOADS.add(1);
+                directory::is_loaded(job.request.database, &job.request.key);
+            }
             Err(_) => metrics::FAILED_LOADS.add(1),
         }
         queue().as_mut().expect("the module is loaded").jobs.retain(|other| !Arc::ptr_eq(other, &job));

@@ -114,6 +114,12 @@ impl<'a> Call<'a> {
         api!(RedisModule_GetContextFlags(self.ctx)).cast_unsigned() & never == 0
     }
 
+    /// Whether the server is a primary.
+    pub fn is_primary(&self) -> bool {
+        let flags = api!(RedisModule_GetContextFlags(self.ctx)).cast_unsigned();
+        flags & raw::REDISMODULE_CTX_FLAGS_MASTER != 0
+    }
+
     #[inline]
     pub fn reply_integer(&self, number: i64) {
         api!(RedisModule_ReplyWithLongLong(self.ctx, number));

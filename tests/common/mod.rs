@@ -4,6 +4,7 @@
 // Every test file is a program of its own, and uses a part of this.
 #![allow(dead_code)]
 
+pub mod clone;
 pub mod deltas;
 pub mod gateway;
 pub mod kinds;

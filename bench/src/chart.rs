@@ -40,7 +40,13 @@ impl Chart<'_> {
             .x_label_area_size(42)
             .y_label_area_size(56)
             .build_cartesian_2d((x.0 * 0.8..x.1 * 1.25).log_scale(), (y.0 * 0.7..y.1 * 1.4).log_scale())?;
-        chart.configure_mesh().light_line_style(WHITE).x_desc(self.x).y_desc(self.y).x_label_formatter(&|x| short(*x)).draw()?;
+        chart
+            .configure_mesh()
+            .light_line_style(WHITE)
+            .x_desc(self.x)
+            .y_desc(self.y)
+            .x_label_formatter(&|x| short(*x))
+            .draw()?;
         for (series, colour) in self.series.iter().zip(COLOURS) {
             let style = colour.stroke_width(2);
             chart

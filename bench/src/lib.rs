@@ -5,6 +5,7 @@ pub mod bulk;
 pub mod card;
 pub mod chart;
 pub mod data;
+pub mod file;
 pub mod find;
 pub mod limit;
 pub mod means;

@@ -23,12 +23,7 @@ pub struct Server {
 }
 
 impl Server {
-    /// Starts a server that keeps its files in `parent`, and loads the module.
-    pub fn start(module: &Path, parent: &Path) -> io::Result<Server> {
-        Server::with(module, parent, &[])
-    }
-
-    /// The same with settings such as `["--appendonly", "yes"]`.
+    /// Starts a server that keeps its files in `parent`, and loads the module; with settings such as `["--appendonly", "yes"]`.
     pub fn with(module: &Path, parent: &Path, arguments: &[&str]) -> io::Result<Server> {
         let directory = tempfile::Builder::new().prefix("redis-card-bench-").tempdir_in(parent)?;
         let arguments: Vec<String> = arguments.iter().map(|&argument| argument.into()).collect();

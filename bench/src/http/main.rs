@@ -17,6 +17,7 @@ use std::fs;
 use std::io;
 use std::path::PathBuf;
 
+use card_bench::file::{spelt, write_list};
 use card_bench::measure::{median, tell};
 use card_bench::outcome::Outcome;
 use card_bench::redis::{Requests, Server};
@@ -79,11 +80,11 @@ fn main() -> Result<(), Box<dyn Error>> {
 
     tell("writing lists");
     for (file, seed) in [("full.tsv", args.seed), ("other.tsv", args.seed + 1)] {
-        wrk::write_list(&lists.join(file), Set::Net.records(args.rows, seed))?;
+        write_list(&lists.join(file), Set::Net.records(args.rows, seed))?;
     }
     let cards = || {
         let listed = Set::Net.records(args.rows, args.seed).take(ASKED / 2);
-        listed.chain(Set::Net.records(args.rows, args.seed + 2).take(ASKED / 2)).map(|(id, _)| wrk::spelt(&id))
+        listed.chain(Set::Net.records(args.rows, args.seed + 2).take(ASKED / 2)).map(|(id, _)| spelt(&id))
     };
     let queries = scratch.path().join("queries");
     wrk::write_paths(&queries, cards().map(|card| servers::query(&card)))?;
@@ -188,7 +189,7 @@ fn fill_seed(
     let mut connection = server.connect()?;
     let mut requests = Requests::default();
     for (id, symbol) in records {
-        scheme.set(&wrk::spelt(&id), (symbol / 2) as u8, (symbol % 2 + 1) as u8, &mut requests);
+        scheme.set(&spelt(&id), (symbol / 2) as u8, (symbol % 2 + 1) as u8, &mut requests);
         if requests.count == 1000 {
             connection.send(&requests)?;
             connection.wait()?;

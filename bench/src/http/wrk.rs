@@ -5,8 +5,6 @@ use std::io::{self, BufWriter, Write};
 use std::path::Path;
 use std::process::Command;
 
-use card_table::Id;
-
 /// What came of it: requests a second, and milliseconds.
 pub struct Run {
     pub per_second: f64,
@@ -14,20 +12,6 @@ pub struct Run {
     pub p99: f64,
     pub longest: f64,
     pub failed: f64,
-}
-
-pub fn spelt(id: &Id) -> String {
-    String::from_utf8(id.to_bytes()).expect("digits")
-}
-
-pub fn write_list(path: &Path, records: impl Iterator<Item = (Id<'static>, u128)>) -> io::Result<()> {
-    let mut out = BufWriter::with_capacity(1 << 20, File::create(path)?);
-    writeln!(out, "cardId\ttype\tstatus")?;
-    for (id, symbol) in records {
-        // In the default schema, statuses are 1 and 2.
-        writeln!(out, "{}\t{}\t{}", spelt(&id), symbol / 2, symbol % 2 + 1)?;
-    }
-    out.into_inner()?.sync_data()
 }
 
 pub fn write_paths(path: &Path, paths: impl Iterator<Item = String>) -> io::Result<()> {

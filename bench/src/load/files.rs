@@ -2,13 +2,14 @@
 
 use std::fs::File;
 use std::io::{self, BufRead, BufReader, BufWriter, Write};
+
 use std::path::{Path, PathBuf};
 
+use card_bench::file::{begin, finish, spelt, write_list, write_row};
 use card_bench::measure::tell;
 use card_bench::redis::Requests;
 use card_bench::scheme::Scheme;
 use card_samples::Set;
-use card_table::Id;
 
 /// Of a hundred cards, so many change in a delta: half are new, a quarter changed, a quarter removed.
 const CHANGED_PERCENT: u64 = 1;
@@ -52,34 +53,6 @@ impl Files {
         finish(out)?;
         Ok(files)
     }
-}
-
-pub fn spelt(id: &Id) -> String {
-    String::from_utf8(id.to_bytes()).expect("digits")
-}
-
-fn begin(path: &Path, before: &str) -> io::Result<BufWriter<File>> {
-    let mut out = BufWriter::with_capacity(1 << 20, File::create(path)?);
-    writeln!(out, "{before}cardId\ttype\tstatus")?;
-    Ok(out)
-}
-
-fn write_list(path: &Path, records: impl Iterator<Item = (Id<'static>, u128)>) -> io::Result<()> {
-    let mut out = begin(path, "")?;
-    for (id, symbol) in records {
-        write_row(&mut out, "", &id, symbol)?;
-    }
-    finish(out)
-}
-
-fn write_row(out: &mut impl Write, before: &str, id: &Id, symbol: u128) -> io::Result<()> {
-    // In the default schema, statuses are 1 and 2.
-    writeln!(out, "{before}{}\t{}\t{}", spelt(id), symbol / 2, symbol % 2 + 1)
-}
-
-/// On the disk, so that the kernel does not write it while something is measured.
-fn finish(out: BufWriter<File>) -> io::Result<()> {
-    out.into_inner()?.sync_data()
 }
 
 /// The seed's preprocessing: a file of commands, in the protocol's form, for `redis-cli --pipe`.

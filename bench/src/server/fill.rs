@@ -4,22 +4,20 @@ use std::io;
 
 use card_bench::card::Digits20;
 use card_bench::data::List;
-use card_table::{Builder, Schema, Table};
 
 use crate::spelt;
 use card_bench::redis::{Connection, Requests};
 use card_bench::scheme::{Scheme, TABLE};
 
+/// The list in `card.load-dir`.
+pub const FILE: &str = "list.tsv";
+
 /// How many cards are sent together.
 const TOGETHER: usize = 1000;
 
-/// How much of a table is sent at a time.
-const FRAMES_BYTES: usize = 256 << 10;
-
 pub fn fill(scheme: Scheme, list: &List<Digits20>, connection: &mut Connection) -> io::Result<()> {
     if scheme == Scheme::Ours {
-        let built = Builder::new(Schema::default()).table_from_records(list.records());
-        return stage(&built.map_err(io::Error::other)?.result, connection);
+        return connection.ask(&[b"CARD.LOAD", TABLE, FILE.as_bytes()]).map(drop);
     }
     for some in list.cards.chunks(TOGETHER) {
         let mut requests = Requests::default();
@@ -30,14 +28,5 @@ pub fn fill(scheme: Scheme, list: &List<Digits20>, connection: &mut Connection) 
         connection.send(&requests)?;
         connection.wait()?;
     }
-    Ok(())
-}
-
-fn stage(table: &Table, connection: &mut Connection) -> io::Result<()> {
-    connection.ask(&[b"CARD.STAGE", TABLE, b"BEGIN", &table.header_bytes()])?;
-    for frames in table.frames(FRAMES_BYTES) {
-        connection.ask(&[b"CARD.STAGE", TABLE, b"FRAMES", &frames])?;
-    }
-    connection.ask(&[b"CARD.COMMIT", TABLE, TABLE])?;
     Ok(())
 }

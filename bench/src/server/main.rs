@@ -8,10 +8,11 @@ mod speed;
 
 use std::error::Error;
 use std::io;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 use card_bench::card::Digits20;
 use card_bench::data::{List, Net, Values};
+use card_bench::file::write_list;
 use card_bench::measure::tell;
 use card_bench::report::{Target, document, grouped, machine};
 use clap::Parser;
@@ -60,7 +61,9 @@ fn main() -> Result<(), Box<dyn Error>> {
     if args.rows > MOST_IN_ONE_HASH {
         schemes.retain(|scheme| *scheme != Scheme::OneHash);
     }
-    let contenders = schemes.into_iter().map(|scheme| contender(scheme, &list, &args));
+    let scratch = tempfile::Builder::new().prefix("redis-card-bench-").tempdir_in(&args.directory)?;
+    write_list(&scratch.path().join(fill::FILE), list.records())?;
+    let contenders = schemes.into_iter().map(|scheme| contender(scheme, &list, scratch.path(), &args));
     let contenders = contenders.collect::<io::Result<Vec<_>>>()?;
     let speeds = Speeds::measure(&contenders, &list, args.seed)?;
 
@@ -82,9 +85,10 @@ fn main() -> Result<(), Box<dyn Error>> {
 }
 
 /// Starts a server, gives it the list, and restarts it.
-fn contender(scheme: Scheme, list: &List<Digits20>, args: &Args) -> io::Result<Contender> {
+fn contender(scheme: Scheme, list: &List<Digits20>, lists: &Path, args: &Args) -> io::Result<Contender> {
     tell(format_args!("{}: filling and restarting", scheme.name()));
-    let mut server = Server::start(&args.module.canonicalize()?, &args.directory)?;
+    let lists = lists.to_str().ok_or_else(|| io::Error::other("the directory's name is not UTF-8"))?;
+    let mut server = Server::with(&args.module.canonicalize()?, &args.directory, &["--card.load-dir", lists])?;
     let memory =
         Memory::measure(&mut server, list.cards.len(), |server| fill::fill(scheme, list, &mut server.connect()?))?;
     Ok(Contender { scheme, server, memory })

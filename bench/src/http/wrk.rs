@@ -22,9 +22,15 @@ pub fn write_paths(path: &Path, paths: impl Iterator<Item = String>) -> io::Resu
     out.flush()
 }
 
-/// Asks for the paths in a file for so many seconds.
+/// Asks for the paths in a file for so many seconds. wrk seldom hangs when it has finished: then it is asked again.
 pub fn run(script: &Path, port: u16, paths: &Path, connections: u32, seconds: u32) -> io::Result<Run> {
-    let output = Command::new("wrk")
+    let attempt = || attempt(script, port, paths, connections, seconds);
+    attempt().or_else(|_| attempt())
+}
+
+fn attempt(script: &Path, port: u16, paths: &Path, connections: u32, seconds: u32) -> io::Result<Run> {
+    let output = Command::new("timeout")
+        .args([&(seconds + 15).to_string(), "wrk"])
         .args(["--threads", "1", "--connections", &connections.to_string(), "--duration", &format!("{seconds}s")])
         .arg("--script")
         .arg(script)

@@ -59,11 +59,26 @@ impl<K: Kind> Clone for Directory<K> {
 /// Where a block is: its chunk, and its place there.
 pub(crate) type At = (usize, usize);
 
-/// Blocks, which ascend, for the place of so many others.
+/// A block, with what the directory has to know of it. To read that from a million blocks at once would be slow.
+pub(crate) struct Entry {
+    pub block: Box<[u8]>,
+    /// The key of its first id.
+    key: u128,
+    records: usize,
+}
+
+impl Entry {
+    pub fn new<K: Kind>(kind: K, block: Box<[u8]>) -> Entry {
+        Entry { key: kind.first_key(&block), records: block::count(&block), block }
+    }
+}
+
+/// Blocks, which ascend, for the place of so many others, which have so many records.
 pub(crate) struct Edit {
     pub at: At,
     pub count: usize,
-    pub blocks: Vec<Box<[u8]>>,
+    pub records: usize,
+    pub entries: Vec<Entry>,
 }
 
 impl Chunk {
@@ -210,6 +225,34 @@ impl<K: Kind> Directory<K> {
         Some((chunk, at))
     }
 
+    /// The block that begins with exactly this id, told without reading it: none also where keys cannot tell. It is looked
+    /// for at `guess` first.
+    pub fn beginning_with(&self, id: &K::Id, guess: Option<At>) -> Option<At> {
+        let key = K::key(id);
+        let begins = |(chunk, at): At| {
+            let here = &self.chunks[chunk];
+            let exact = key.checked_sub(self.firsts[chunk]).and_then(|distance| u64::try_from(distance).ok());
+            here.shift == 0 && exact.is_some_and(|exact| here.keys.get(at) == Some(&exact))
+        };
+        if !K::KEYS_ARE_EXACT {
+            return None;
+        }
+        if let Some(guess) = guess.filter(|guess| begins(*guess)) {
+            return Some(guess);
+        }
+        let chunk = self.firsts.partition_point(|&first| first <= key).checked_sub(1)?;
+        let exact = u64::try_from(key - self.firsts[chunk]).ok()?;
+        let at = (chunk, self.chunks[chunk].keys.partition_point(|&other| other < exact));
+        begins(at).then_some(at)
+    }
+
+    /// How many blocks lie from one to another, or to the end.
+    pub fn distance(&self, from: At, to: Option<At>) -> usize {
+        let (last, at) = to.unwrap_or((self.chunks.len(), 0));
+        let whole = self.chunks.get(from.0..last).unwrap_or_default();
+        (whole.iter().map(|chunk| chunk.blocks.len()).sum::<usize>() + at).saturating_sub(from.1)
+    }
+
     pub fn block(&self, (chunk, at): At) -> &[u8] {
         &self.chunks[chunk].blocks[at]
     }
@@ -316,19 +359,29 @@ impl<K: Kind> Directory<K> {
         let mut lost = 0;
         for (number, (first, mut chunk)) in firsts.into_iter().zip(chunks).enumerate() {
             let is_edited = lost > 0 || edits.peek().is_some_and(|edit| edit.at.0 == number);
+            let mut keys_fit = true;
             if is_edited {
                 let keys = std::mem::take(&mut chunk.keys);
                 let blocks = std::mem::take(&mut chunk.blocks);
+                chunk.keys.reserve(keys.len());
+                chunk.blocks.reserve(keys.len());
                 for (at, (key, block)) in keys.into_iter().zip(blocks).enumerate() {
                     if let Some(edit) = edits.next_if(|edit| edit.at == (number, at)) {
-                        edit.blocks.iter().for_each(|block| self.count(block));
-                        chunk.keys.resize(chunk.keys.len() + edit.blocks.len(), 0);
-                        chunk.blocks.extend(edit.blocks);
+                        self.records -= edit.records as u64;
                         lost += edit.count;
+                        for Entry { block, key, records } in edit.entries {
+                            keys_fit &= key >= first && bits::width((key - first) >> chunk.shift) <= 64;
+                            chunk.keys.push(chunk.key(first, key));
+                            self.records += records as u64;
+                            self.blocks += 1;
+                            self.block_bytes += block.len();
+                            chunk.blocks.push(block);
+                        }
                     }
                     if lost > 0 {
                         lost -= 1;
-                        self.discount(&block);
+                        self.blocks -= 1;
+                        self.block_bytes -= block.len();
                         replaced.push(block);
                     } else {
                         chunk.keys.push(key);
@@ -341,12 +394,16 @@ impl<K: Kind> Directory<K> {
                 continue;
             }
             let at = self.chunks.len();
-            self.firsts.push(if is_edited { first.min(self.kind.first_key(&chunk.blocks[0])) } else { first });
+            self.firsts.push(first);
             self.chunks.push(chunk);
+            if !keys_fit {
+                self.firsts[at] = first.min(self.kind.first_key(&self.chunks[at].blocks[0]));
+                self.rekey(at);
+            } else if is_edited {
+                self.chunks[at].learn(self.kind, 0);
+            }
             if self.chunks[at].blocks.len() > MAX_CHUNK {
                 self.split_chunk(at);
-            } else if is_edited {
-                self.rekey(at);
             }
         }
         self.recount_chunks();

@@ -23,6 +23,7 @@ use crate::bytes::DecodeError;
 use crate::changes::{Applied, Change, Effect};
 use crate::corrupt::{Corrupt, broken, ensure};
 use crate::digest;
+use crate::directory::Entry;
 use crate::heap;
 use crate::id::{Class, Id};
 use crate::run::{self, Run};
@@ -50,7 +51,9 @@ pub(crate) struct Part<K: Kind> {
 pub(crate) struct Span<K: Kind> {
     pub from: Owned<K>,
     pub to: Option<Owned<K>>,
-    pub blocks: Vec<Box<[u8]>>,
+    /// How many records of the table lie in it.
+    pub replaced: usize,
+    pub entries: Vec<Entry>,
 }
 
 pub(crate) type Owned<K> = <<K as Kind>::Id as ToOwned>::Owned;
@@ -74,7 +77,7 @@ impl<K: Kind> Span<K> {
 
     fn records(&self, kind: K) -> Records<K> {
         let mut records = Records::default();
-        self.blocks.iter().for_each(|block| kind.decode(block, &mut records));
+        self.entries.iter().for_each(|entry| kind.decode(&entry.block, &mut records));
         records
     }
 
@@ -84,18 +87,18 @@ impl<K: Kind> Span<K> {
             Id::Text(bytes) => heap::size_class(bytes.len()),
             Id::Number(..) => 0,
         };
-        heap::vec_bytes(&self.blocks)
-            + self.blocks.iter().map(|block| block.len()).sum::<usize>()
+        heap::vec_bytes(&self.entries)
+            + self.entries.iter().map(|entry| entry.block.len()).sum::<usize>()
             + bound(&self.from)
             + self.to.as_ref().map_or(0, bound)
     }
 
     /// Sets or removes a card, and tells the symbol that it had.
     fn set(&mut self, kind: K, id: &K::Id, symbol: Option<u128>) -> Option<u128> {
-        let after = self.blocks.partition_point(|block| kind.compare_first(block, id).is_le());
+        let after = self.entries.partition_point(|entry| kind.compare_first(&entry.block, id).is_le());
         let at = after.saturating_sub(1);
         let mut records = Records::default();
-        self.blocks.get(at).inspect(|block| kind.decode(block, &mut records));
+        self.entries.get(at).inspect(|entry| kind.decode(&entry.block, &mut records));
         let found = records.search(id);
         let before = found.ok().map(|rank| records.symbols[rank]);
         match (found, symbol) {
@@ -104,8 +107,8 @@ impl<K: Kind> Span<K> {
             (Err(rank), Some(symbol)) => records.insert(rank, id, symbol),
             (Err(_), None) => return None,
         }
-        let replaced = at..self.blocks.len().min(at + 1);
-        self.blocks.splice(replaced, run::encode_evenly(kind, &records));
+        let rewritten = at..self.entries.len().min(at + 1);
+        self.entries.splice(rewritten, run::entries(kind, &records));
         before
     }
 }
@@ -129,7 +132,8 @@ impl<K: Kind> Part<K> {
                     let mut records = span.records(self.kind);
                     records.drop_front(records.search(end).unwrap_or_else(|rank| rank));
                     span.from = end.to_owned();
-                    span.blocks = run::encode_evenly(self.kind, &records);
+                    span.replaced = records.len();
+                    span.entries = run::entries(self.kind, &records);
                 }
                 self.spans.push(span);
             }
@@ -153,8 +157,8 @@ impl<K: Kind> Part<K> {
         let mut records = last.records(self.kind);
         let kept = records.search(next).unwrap_or_else(|rank| rank);
         records.truncate(kept);
-        let blocks = run::encode_evenly(self.kind, &records);
-        self.spans.push(Span { from: last.from, to: Some(next.to_owned()), blocks });
+        let entries = run::entries(self.kind, &records);
+        self.spans.push(Span { from: last.from, to: Some(next.to_owned()), replaced: kept, entries });
         changes.len()
     }
 
@@ -170,7 +174,7 @@ impl<K: Kind> Part<K> {
                     effect.count(&self.kind.id(id), was, is);
                 });
             if effect.applied.all() > before {
-                span.blocks = run::encode_evenly(self.kind, &new);
+                span.entries = run::entries(self.kind, &new);
                 self.push(span);
             }
         }
@@ -178,14 +182,17 @@ impl<K: Kind> Part<K> {
 
     /// Adds a span, joined with the one before if that leaves one block of two thin ones.
     fn push(&mut self, mut span: Span<K>) {
-        let joinable = |last: &mut Span<K>| match (&*last.blocks, &*span.blocks) {
-            ([left], [right]) if last.to.as_ref() == Some(&span.from) => run::are_joinable(self.kind, left, right),
+        let joinable = |last: &mut Span<K>| match (&*last.entries, &*span.entries) {
+            ([left], [right]) if last.to.as_ref() == Some(&span.from) => {
+                run::are_joinable(self.kind, &left.block, &right.block)
+            }
             _ => false,
         };
         if let Some(last) = self.spans.pop_if(joinable) {
             let mut records = last.records(self.kind);
-            self.kind.decode(&span.blocks[0], &mut records);
-            span = Span { from: last.from, to: span.to, blocks: run::encode_evenly(self.kind, &records) };
+            self.kind.decode(&span.entries[0].block, &mut records);
+            let (replaced, entries) = (last.replaced + span.replaced, run::entries(self.kind, &records));
+            span = Span { from: last.from, to: span.to, replaced, entries };
         }
         self.spans.push(span);
     }
@@ -204,14 +211,22 @@ impl<K: Kind> Part<K> {
         self.spans[..after].last_mut().filter(|span| span.has(id))
     }
 
-    /// Sets or removes a card, and tells the symbol that it had; nothing if it lies in no span.
-    fn set(&mut self, id: &K::Id, symbol: Option<u128>, bytes: &mut usize) -> Option<Option<u128>> {
+    /// Sets or removes a card, which had the symbol `before` in the table, and tells the symbol that it had in the patch; nothing
+    /// if it lies in no span.
+    fn set(
+        &mut self,
+        id: &K::Id,
+        before: Option<u128>,
+        symbol: Option<u128>,
+        bytes: &mut usize,
+    ) -> Option<Option<u128>> {
         let kind = self.kind;
         let span = self.span_mut(id)?;
         *bytes -= span.bytes(kind);
-        let before = span.set(kind, id, symbol);
+        let was = span.set(kind, id, symbol);
         *bytes += span.bytes(kind);
-        Some(before)
+        span.replaced = span.replaced + usize::from(symbol.is_some()) - usize::from(before.is_some());
+        Some(was)
     }
 
     fn put(&self, out: &mut Vec<u8>, span: &Span<K>) {
@@ -222,8 +237,8 @@ impl<K: Kind> Part<K> {
         out.extend_from_slice(&self.kind.class().tag());
         bound(out, Some(span.from.borrow()));
         bound(out, span.to.as_ref().map(|to| to.borrow()));
-        out.extend_from_slice(&(span.blocks.len() as u16).to_le_bytes());
-        span.blocks.iter().for_each(|block| put_bytes(out, &block[..self.kind.used(block)]));
+        out.extend_from_slice(&(span.entries.len() as u16).to_le_bytes());
+        span.entries.iter().for_each(|entry| put_bytes(out, &entry.block[..self.kind.used(&entry.block)]));
     }
 
     /// Reads a span behind its class, checks it, and tells what it adds to the digest of a table.
@@ -239,13 +254,13 @@ impl<K: Kind> Part<K> {
         };
         let from = bound(input.bytes()?)?.unwrap_or_default();
         let to = bound(input.bytes()?)?;
-        let mut span: Span<K> = Span { from, to, blocks: Vec::new() };
+        let mut span: Span<K> = Span { from, to, replaced: 0, entries: Vec::new() };
         ensure(!span.ends_before(span.from.borrow()), "a span has room for ids")?;
         let mut records = Records::default();
         for _ in 0..input.number()? {
             let block = input.bytes()?;
             block::check(kind, block, &mut records)?;
-            span.blocks.push(heap::boxed(block));
+            span.entries.push(Entry::new(kind, heap::boxed(block)));
         }
         let ids = || (0..records.len()).map(|rank| records.ids.at(rank));
         ensure(ids().is_sorted_by(|a, b| a < b), "blocks ascend")?;
@@ -256,6 +271,7 @@ impl<K: Kind> Part<K> {
         let mut walk = run.walk(Some(span.from.borrow()));
         while let Some((id, symbol)) = walk.next().filter(|(id, _)| span.has(id)) {
             replaced = replaced.wrapping_add(digest(id, symbol));
+            span.replaced += 1;
         }
         ensure(self.spans.last().is_none_or(|last| last.ends_before(span.from.borrow())), "spans ascend")?;
         self.spans.push(span);
@@ -323,9 +339,9 @@ impl Patch {
         let was = match id {
             Id::Number(class, number) => {
                 let part = self.numbers.iter_mut().find(|part| part.kind.class() == *class);
-                part.and_then(|part| part.set(number, symbol, bytes))
+                part.and_then(|part| part.set(number, before, symbol, bytes))
             }
-            Id::Text(text) => self.texts.set(text, symbol, bytes),
+            Id::Text(text) => self.texts.set(text, before, symbol, bytes),
         };
         let Some(was) = was else { return false };
         // Table and patch now have the same of it, where they may have differed before.

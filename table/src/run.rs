@@ -8,7 +8,7 @@ use std::cmp::Ordering;
 use std::ops::Deref;
 
 use crate::block::{self, BLOCK_BYTES, Column, Kind, MAX_BLOCK_BYTES, MAX_RECORDS, Records};
-use crate::directory::{At, Directory, Edit};
+use crate::directory::{At, Directory, Edit, Entry};
 use crate::heap;
 use crate::patch::{Owned, Span};
 
@@ -159,63 +159,76 @@ impl<K: Kind> Run<K> {
     /// The block in which an id would be, with the ids that lie between its beginning and that of the next.
     pub fn span(&self, id: &K::Id) -> Span<K> {
         let Some(at) = self.locate(id).or(self.first()) else {
-            return Span { from: Owned::<K>::default(), to: None, blocks: Vec::new() };
+            return Span { from: Owned::<K>::default(), to: None, replaced: 0, entries: Vec::new() };
         };
         let first = |at| self.kind().first(self.block(at));
         Span {
             from: if Some(at) == self.first() { Owned::<K>::default() } else { first(at) },
             to: self.next(at).map(first),
-            blocks: vec![self.block(at).into()],
+            replaced: block::count(self.block(at)),
+            entries: vec![Entry::new(self.kind(), self.block(at).into())],
         }
     }
 
     /// Puts spans, which ascend, in the place of what lies in them, and hands over the blocks that are not needed any more.
     pub fn patch(&mut self, spans: Vec<Span<K>>, replaced: &mut Vec<Box<[u8]>>) {
         let mut edits = Vec::new();
+        let mut end = None;
         for span in spans {
-            let Some(first) = self.locate(span.from.borrow()).or(self.first()) else {
-                span.blocks.into_iter().for_each(|block| self.append(block));
-                continue;
-            };
-            let (mut count, mut next) = (1, self.next(first));
-            while let Some(at) = next
-                && self.begins_in(at, &span)
-            {
-                count += 1;
-                next = self.next(at);
+            if let Some((at, count, next)) = self.blocks_of(&span, end) {
+                end = next;
+                edits.push(Edit { at, count, records: span.replaced, entries: span.entries });
+            } else {
+                // Blocks are not cut as they were when the span was copied: what others have of them stays.
+                self.directory.splice(edits.drain(..), replaced);
+                self.patch_one(span, replaced);
+                end = None;
             }
-            let begin = self.kind().compare_first(self.block(first), span.from.borrow());
-            let end = next.map(|next| self.kind().first(self.block(next)));
-            if self.begins_in(first, &span) && begin.is_ge() && end == span.to {
-                edits.push(Edit { at: first, count, blocks: span.blocks });
-                continue;
-            }
-            // Blocks are not cut as they were when the span was copied: what others have of them stays.
-            self.directory.splice(edits.drain(..), replaced);
-            let first = self.locate(span.from.borrow()).or(self.first()).expect("there are blocks");
-            let mut old = Records::default();
-            let mut at = Some(first);
-            for _ in 0..count {
-                let here = at.expect("it was counted");
-                self.kind().decode(self.block(here), &mut old);
-                at = self.next(here);
-            }
-            let before = old.search(span.from.borrow()).unwrap_or_else(|rank| rank);
-            let beyond = span.to.as_ref().map_or(old.len(), |to| old.search(to.borrow()).unwrap_or_else(|rank| rank));
-            let mut after = old.clone();
-            after.drop_front(beyond);
-            old.truncate(before);
-            let mut blocks = encode_evenly(self.kind(), &old);
-            blocks.extend(span.blocks);
-            blocks.extend(encode_evenly(self.kind(), &after));
-            self.directory.splice([Edit { at: first, count, blocks }], replaced);
         }
         self.directory.splice(edits, replaced);
     }
 
-    fn begins_in(&self, at: At, span: &Span<K>) -> bool {
-        let to = span.to.as_ref();
-        to.is_none_or(|to| self.kind().compare_first(self.block(at), to.borrow()) == Ordering::Less)
+    /// The blocks that lie in a span, if none lies in it only partly and keys tell as much: the first, how many, and the one
+    /// behind them. Spans that follow each other begin where the one before has ended.
+    fn blocks_of(&self, span: &Span<K>, guess: Option<At>) -> Option<(At, usize, Option<At>)> {
+        let is_lowest = span.from == Owned::<K>::default();
+        let at = if is_lowest { self.first() } else { self.beginning_with(span.from.borrow(), guess) }?;
+        let next = match &span.to {
+            Some(to) => Some(self.beginning_with(to.borrow(), self.next(at))?),
+            None => None,
+        };
+        let count = self.distance(at, next);
+        (count > 0).then_some((at, count, next))
+    }
+
+    /// Puts a span in its place, however blocks are cut there.
+    fn patch_one(&mut self, span: Span<K>, replaced: &mut Vec<Box<[u8]>>) {
+        let kind = self.kind();
+        let Some(first) = self.locate(span.from.borrow()).or(self.first()) else {
+            span.entries.into_iter().for_each(|entry| self.append(entry.block));
+            return;
+        };
+        let begins_in = |at: &At| match &span.to {
+            Some(to) => kind.compare_first(self.block(*at), to.borrow()) == Ordering::Less,
+            None => true,
+        };
+        let mut old = self.decode(first);
+        let mut count = 1;
+        let mut next = self.next(first);
+        while let Some(at) = next.filter(begins_in) {
+            kind.decode(self.block(at), &mut old);
+            count += 1;
+            next = self.next(at);
+        }
+        let records = old.len();
+        let rank = |records: &Records<K>, id: &K::Id| records.search(id).unwrap_or_else(|rank| rank);
+        let mut after = old.clone();
+        after.drop_front(span.to.as_ref().map_or(records, |to| rank(&old, to.borrow())));
+        old.truncate(rank(&old, span.from.borrow()));
+        let mut entries = entries(kind, &old);
+        entries.extend(span.entries);
+        entries.extend(self::entries(kind, &after));
+        self.directory.splice([Edit { at: first, count, records, entries }], replaced);
     }
 
     /// A walk over the records whose ids are not below `from`, or over all.
@@ -297,6 +310,11 @@ pub(crate) fn encode_evenly<K: Kind>(kind: K, records: &Records<K>) -> Vec<Box<[
         }
     }
     blocks
+}
+
+/// The same, with what a directory has to know of them.
+pub(crate) fn entries<K: Kind>(kind: K, records: &Records<K>) -> Vec<Entry> {
+    encode_evenly(kind, records).into_iter().map(|block| Entry::new(kind, block)).collect()
 }
 
 /// A walk over a run's records in ascending order.

@@ -138,6 +138,9 @@ pub(crate) trait Kind: Copy + Send + Sync {
     type Id: ?Sized + Ord + ToOwned<Owned: Default + PartialEq + Send + Sync> + Sync;
     type Column: Column<Id = Self::Id>;
 
+    /// Whether different ids have different keys.
+    const KEYS_ARE_EXACT: bool;
+
     fn class(self) -> Class;
 
     fn id(self, id: &Self::Id) -> Id<'_>;

@@ -89,6 +89,7 @@ impl Column for Vec<u128> {
 impl Kind for Numbers {
     type Id = u128;
     type Column = Vec<u128>;
+    const KEYS_ARE_EXACT: bool = true;
 
     fn class(self) -> Class {
         self.class

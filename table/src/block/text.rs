@@ -105,6 +105,7 @@ impl Column for TextColumn {
 impl Kind for Texts {
     type Id = [u8];
     type Column = TextColumn;
+    const KEYS_ARE_EXACT: bool = false;
 
     fn class(self) -> Class {
         Class::Text

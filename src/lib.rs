@@ -10,9 +10,11 @@
 //! | [`commands`] | `CARD.*`, each with its documentation |
 //! | [`loading`] | from a file to a table, in the background |
 //! | [`paramquery`] | the query of gates and terminals, and its JSON answer |
+//! | [`background`] | work that gives way to those who wait |
 //! | [`config`] | settings `card.…` |
 //! | [`metrics`] | what `INFO` shows |
 
+mod background;
 mod cardtable;
 mod commands;
 mod config;

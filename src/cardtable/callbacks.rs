@@ -8,6 +8,7 @@ use std::sync::atomic::Ordering;
 
 use super::CardTable;
 use super::rdb::ENCODING;
+use crate::background;
 use crate::redis::file::{Aof, Rdb};
 use crate::redis::key::TYPE;
 use crate::redis::{api, guarded, raw, warn};
@@ -80,6 +81,7 @@ extern "C" fn aof_rewrite(io: *mut raw::RedisModuleIO, key: *mut raw::RedisModul
     guarded("aof_rewrite", || {
         // SAFETY: Redis gave all three to this callback.
         let (table, aof) = unsafe { (value(table), Aof::new(io, key)) };
+        background::give_way_in_child();
         table.as_commands(aof.key(), |command, arguments| aof.put(command, arguments));
     });
 }

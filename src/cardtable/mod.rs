@@ -12,10 +12,10 @@ mod rdb;
 mod rewrite;
 
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::thread;
 
 use card_table::{CheckedFrames, Checker, DecodeError, Decoder, Patch, Schema, Table};
 
+use crate::background;
 use crate::metrics::Share;
 use crate::redis;
 use crate::redis::failure::Failure;
@@ -139,8 +139,7 @@ impl CardTable {
         let Content::Table(table) = &mut self.content else { return Err(NOT_STAGED) };
         let replaced = table.patch(self.delta.take().ok_or(NOT_STAGED)?.patch);
         if replaced.len() > FREED_AT_ONCE {
-            // Where there is no thread to be had, they are freed here all the same.
-            let _ = thread::Builder::new().name("card-free".into()).spawn(move || drop(replaced));
+            background::free(replaced);
         }
         self.ready_since = Some(ready_since);
         self.load = load;
@@ -169,6 +168,13 @@ impl CardTable {
 
     pub fn number(&self) -> u64 {
         self.number
+    }
+
+    /// Frees the table in the background, if it is large, and leaves an empty one.
+    pub fn free(&mut self) {
+        if self.arrived().blocks() > FREED_AT_ONCE {
+            background::free(self.take());
+        }
     }
 
     /// Takes the table and leaves an empty one.

@@ -18,6 +18,7 @@ use card_table::{DecodeError, Decoder};
 use thiserror::Error;
 
 use super::{CardTable, Content, Load};
+use crate::background;
 use crate::redis::file::{Bytes, Rdb, Unreadable};
 
 /// The version of this encoding.
@@ -46,6 +47,7 @@ pub enum LoadError {
 
 impl CardTable {
     pub(super) fn save(&self, rdb: &Rdb) {
+        background::give_way_in_child();
         rdb.put_number(self.is_staged().into());
         rdb.put_number(self.ready_since.map_or(0, |since| since + 1));
         rdb.put_number(self.load.is_some().into());

@@ -158,7 +158,9 @@ pub fn commit(call: &Call, staged_name: Text, name: Text, since: u64, load: Opti
     } else {
         let mut key = Key::write(call, name);
         key.get()?;
-        key.set(table.commit(since, load)?);
+        let committed = table.commit(since, load)?;
+        key.get_mut()?.map(CardTable::free);
+        key.set(committed);
         staged.unlink();
         call.changed(staged_name, c"card.commit");
     }

@@ -11,6 +11,7 @@ use super::progress::{Phase, Progress};
 use super::queue::Job;
 use super::source::{Source, SourceError};
 use super::stage;
+use crate::background;
 use crate::cardtable::{CardTable, Load};
 use crate::config;
 use crate::redis::failure::Failure;
@@ -259,22 +260,8 @@ fn builder(schema: Schema, progress: &Progress) -> Builder<'_> {
         .threads(config::load_threads())
         .sort_bytes(config::load_memory())
         .allow_problems(config::load_max_errors())
-        .on_thread_start(lower_priority)
+        .on_thread_start(background::give_way)
         .on_progress(told)
-}
-
-/// Threads that build give way to the one that answers. Their share is that of `nice 10`; and they run for so short that one
-/// who wants to answer need not wait until they have had it.
-fn lower_priority() {
-    // SAFETY: all fields of it are numbers.
-    let mut attributes: libc::sched_attr = unsafe { std::mem::zeroed() };
-    attributes.size = size_of::<libc::sched_attr>() as u32;
-    attributes.sched_policy = libc::SCHED_BATCH.cast_unsigned();
-    attributes.sched_nice = 10;
-    // Nanoseconds; the kernel's shortest. Before Linux 6.12 it has no effect, and none is needed.
-    attributes.sched_runtime = 100_000;
-    // SAFETY: it changes how the calling thread is scheduled, which on Linux is what 0 stands for, and nothing else.
-    unsafe { libc::syscall(libc::SYS_sched_setattr, 0, &raw const attributes, 0) };
 }
 
 /// The name of the key in which a table is staged, and whether that is in the table's slot, as it must be in a cluster. The

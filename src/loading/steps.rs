@@ -14,8 +14,12 @@ const PAUSE: Duration = Duration::from_micros(200);
 /// How much may wait to be sent to a replica, below the limit of 256 MB at which Redis would cut it off.
 const MAX_BYTES_BEHIND: u64 = 32 << 20;
 
-/// How many bytes are sent before that is looked at.
-const LOOK_EVERY: usize = 4 << 20;
+/// How much may wait to be written to the AOF. Redis writes nothing while the disk is busy with what it wrote before, and
+/// then everything at once.
+const MAX_BYTES_UNWRITTEN: u64 = 2 << 20;
+
+/// How many bytes are sent before either is looked at.
+const LOOK_EVERY: usize = 2 << 20;
 
 /// How long to wait for replicas, or until Redis may replicate again.
 const WAIT: Duration = Duration::from_millis(2);
@@ -26,7 +30,7 @@ pub struct Steps<'a> {
     keys: Vec<&'a [u8]>,
     progress: &'a Progress,
     context: &'a mut Context,
-    /// Bytes sent since replicas were looked at.
+    /// Bytes sent since receivers were looked at.
     sent: usize,
 }
 
@@ -37,7 +41,7 @@ impl<'a> Steps<'a> {
         progress: &'a Progress,
         context: &'a mut Context,
     ) -> Steps<'a> {
-        // Replicas are looked at before anything is sent.
+        // They are looked at before anything is sent.
         Steps { request, keys, progress, context, sent: LOOK_EVERY }
     }
 
@@ -69,11 +73,11 @@ impl<'a> Steps<'a> {
         }
     }
 
-    /// Runs a step that sends so many bytes, when replicas have received most of what was sent before, and then lets
-    /// others have their turn.
+    /// Runs a step that sends so many bytes, when replicas and the AOF have received most of what was sent before, and then
+    /// lets others have their turn.
     pub fn send<T>(&mut self, bytes: usize, step: impl FnOnce(&Call) -> Result<T, LoadError>) -> Result<T, LoadError> {
         if self.sent >= LOOK_EVERY {
-            self.wait_for_replicas()?;
+            self.wait_for_receivers()?;
             self.sent = 0;
         }
         self.sent += bytes;
@@ -82,8 +86,12 @@ impl<'a> Steps<'a> {
         Ok(result)
     }
 
-    fn wait_for_replicas(&mut self) -> Result<(), LoadError> {
-        while self.context.locked(self.request.database, Locked::most_bytes_behind) > MAX_BYTES_BEHIND {
+    fn wait_for_receivers(&mut self) -> Result<(), LoadError> {
+        let are_behind = |redis: &Locked| {
+            redis.most_bytes_behind() > MAX_BYTES_BEHIND
+                || redis.info_number(c"persistence", c"aof_buffer_length").is_some_and(|len| len > MAX_BYTES_UNWRITTEN)
+        };
+        while self.context.locked(self.request.database, are_behind) {
             if self.progress.is_cancelled() {
                 return Err(LoadError::Cancelled);
             }

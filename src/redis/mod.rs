@@ -78,6 +78,12 @@ pub fn c_string(text: &str) -> CString {
     CString::new(text.replace('\0', "\\0")).expect("there is no NUL left")
 }
 
+/// Whether this is a process that Redis has forked.
+pub fn is_child() -> bool {
+    let flags = api!(RedisModule_GetContextFlags(ptr::null_mut())).cast_unsigned();
+    flags & raw::REDISMODULE_CTX_FLAGS_IS_CHILD != 0
+}
+
 /// Milliseconds since 1970.
 pub fn now() -> u64 {
     api!(RedisModule_Milliseconds()).unsigned_abs()

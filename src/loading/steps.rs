@@ -16,10 +16,10 @@ const MAX_BYTES_BEHIND: u64 = 32 << 20;
 
 /// How much may wait to be written to the AOF. Redis writes nothing while the disk is busy with what it wrote before, and
 /// then everything at once.
-const MAX_BYTES_UNWRITTEN: u64 = 2 << 20;
+const MAX_BYTES_UNWRITTEN: u64 = 16 << 20;
 
 /// How many bytes are sent before either is looked at.
-const LOOK_EVERY: usize = 2 << 20;
+const LOOK_EVERY: usize = 4 << 20;
 
 /// How long to wait for replicas, or until Redis may replicate again.
 const WAIT: Duration = Duration::from_millis(2);

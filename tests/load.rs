@@ -6,7 +6,7 @@ use std::collections::HashMap;
 use std::fs;
 use std::time::Duration;
 
-use common::{Server, ask, refused, try_ask, wait_for};
+use common::{Server, ask, load, not_loaded, refused, try_ask, wait_for};
 use redis::{Connection, Value};
 
 const HEADER: &str = "cardId\ttype\tstatus\n";
@@ -28,16 +28,6 @@ fn write(server: &Server, name: &str, rows: &[&str]) {
 
 fn card(db: &mut Connection, key: &str, id: &str) -> Option<Vec<u64>> {
     ask(db, ["CARD.GET", key, id])
-}
-
-#[track_caller]
-fn load(db: &mut Connection, line: &str) -> HashMap<String, Value> {
-    ask(db, ["CARD.LOAD"].into_iter().chain(line.split(' ')))
-}
-
-#[track_caller]
-fn not_loaded(db: &mut Connection, line: &str) -> String {
-    refused(db, ["CARD.LOAD"].into_iter().chain(line.split(' ')))
 }
 
 /// What is told of a table but for its digest and the memory it happens to take.

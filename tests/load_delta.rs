@@ -7,7 +7,7 @@ use std::io::Write;
 
 use card_table::{Field, Schema};
 use common::deltas::{LISTS, Model, Row, apply, digest, digest_of, has_patch, info, memory, tsv, write};
-use common::{Server, ask, refused, try_ask, wait_for};
+use common::{Server, ask, load, not_loaded, refused, try_ask, wait_for};
 use fastrand::Rng;
 use redis::{Connection, Value};
 
@@ -23,16 +23,6 @@ fn server(arguments: &[&str]) -> Server {
         format!("{HEADER}1\t8\t2\tset\n2\t\t\tdel\n4\t9\t1\tset\n3\t7\t1\tset\n9\t\t\tdel\n"),
     );
     server
-}
-
-#[track_caller]
-fn load(db: &mut Connection, line: &str) -> HashMap<String, Value> {
-    ask(db, ["CARD.LOAD"].into_iter().chain(line.split(' ')))
-}
-
-#[track_caller]
-fn not_loaded(db: &mut Connection, line: &str) -> String {
-    refused(db, ["CARD.LOAD"].into_iter().chain(line.split(' ')))
 }
 
 /// What a report tells: rows, added, changed, removed, duplicates.

@@ -3,6 +3,7 @@
 use std::error::Error;
 use std::path::Path;
 
+use plotters::coord::Shift;
 use plotters::prelude::*;
 
 use crate::outcome::Series;
@@ -15,6 +16,8 @@ const COLOURS: [RGBColor; 5] = [
     RGBColor(204, 121, 167),
     RGBColor(110, 110, 110),
 ];
+
+type Area<'a> = DrawingArea<SVGBackend<'a>, Shift>;
 
 pub struct Chart<'a> {
     pub title: &'a str,
@@ -29,16 +32,20 @@ impl Chart<'_> {
         all.fold((f64::INFINITY, 0.0), |(least, most), figure| (figure.min(least), figure.max(most)))
     }
 
+    /// The title, and room for the axes.
+    fn canvas<'a, 'p>(&self, area: &'a Area<'p>) -> ChartBuilder<'a, 'a, SVGBackend<'p>> {
+        let mut canvas = ChartBuilder::on(area);
+        canvas.caption(self.title, ("sans-serif", 18)).margin(12).x_label_area_size(42).y_label_area_size(56);
+        canvas
+    }
+
     /// Lines through points, both axes logarithmic: for what grows over decades.
     pub fn lines(&self, path: &Path) -> Result<(), Box<dyn Error>> {
         let (x, y) = (self.bounds(|point| point.0), self.bounds(|point| point.1));
         let area = SVGBackend::new(path, SIZE).into_drawing_area();
         area.fill(&WHITE)?;
-        let mut chart = ChartBuilder::on(&area)
-            .caption(self.title, ("sans-serif", 18))
-            .margin(12)
-            .x_label_area_size(42)
-            .y_label_area_size(56)
+        let mut chart = self
+            .canvas(&area)
             .build_cartesian_2d((x.0 * 0.8..x.1 * 1.25).log_scale(), (y.0 * 0.7..y.1 * 1.4).log_scale())?;
         chart
             .configure_mesh()
@@ -63,12 +70,7 @@ impl Chart<'_> {
         let (x, y) = (self.bounds(|point| point.0), self.bounds(|point| point.1));
         let area = SVGBackend::new(path, SIZE).into_drawing_area();
         area.fill(&WHITE)?;
-        let mut chart = ChartBuilder::on(&area)
-            .caption(self.title, ("sans-serif", 18))
-            .margin(12)
-            .x_label_area_size(42)
-            .y_label_area_size(56)
-            .build_cartesian_2d(0.0..x.1, 0.0..y.1 * 1.1)?;
+        let mut chart = self.canvas(&area).build_cartesian_2d(0.0..x.1, 0.0..y.1 * 1.1)?;
         chart.configure_mesh().light_line_style(WHITE).x_desc(self.x).y_desc(self.y).draw()?;
         for (series, colour) in self.series.iter().zip(COLOURS) {
             chart

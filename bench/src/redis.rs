@@ -170,12 +170,7 @@ impl Connection {
         self.stream.write_all(&request.bytes)?;
         let line = self.line()?;
         match line.split_at_checked(1) {
-            Some(("$", len)) if len != "-1" => {
-                let mut text = vec![0; len.parse::<usize>().map_err(io::Error::other)? + 2];
-                self.replies.read_exact(&mut text)?;
-                text.truncate(text.len() - 2);
-                String::from_utf8(text).map_err(io::Error::other)
-            }
+            Some(("$", len)) if len != "-1" => self.text(len),
             Some(("-", error)) => Err(io::Error::other(error.to_owned())),
             Some(("*", len)) => {
                 for _ in 0..len.parse::<usize>().map_err(io::Error::other)? {
@@ -201,10 +196,7 @@ impl Connection {
         let line = self.line()?;
         match line.split_at_checked(1) {
             Some(("$", len)) if len != "-1" => {
-                let mut text = vec![0; len.parse::<usize>().map_err(io::Error::other)? + 2];
-                self.replies.read_exact(&mut text)?;
-                text.truncate(text.len() - 2);
-                texts.push(String::from_utf8(text).map_err(io::Error::other)?);
+                texts.push(self.text(len)?);
                 Ok(())
             }
             Some(("*", len)) if len != "-1" => {
@@ -214,6 +206,14 @@ impl Connection {
             Some(("-", error)) => Err(io::Error::other(error.to_owned())),
             _ => Ok(()),
         }
+    }
+
+    /// A text, of which so many bytes are to come.
+    fn text(&mut self, len: &str) -> io::Result<String> {
+        let mut text = vec![0; len.parse::<usize>().map_err(io::Error::other)? + 2];
+        self.replies.read_exact(&mut text)?;
+        text.truncate(text.len() - 2);
+        String::from_utf8(text).map_err(io::Error::other)
     }
 
     fn line(&mut self) -> io::Result<String> {

@@ -6,23 +6,13 @@ use std::io::Read;
 use std::process::Stdio;
 
 use common::servers::{Server, ask};
-use common::{Desk, Ran};
-use redis::Connection;
+use common::{Desk, Ran, loaded};
 use serde_json::json;
 
 fn sorted(list: &str) -> Vec<&str> {
     let mut lines: Vec<_> = list.lines().collect();
     lines.sort_unstable();
     lines
-}
-
-fn loaded(rows: u64, set: &str) -> (Server, Connection, Desk) {
-    let server = Server::start();
-    let desk = Desk::at(&server);
-    desk.run(&format!("gen --rows {rows} --set {set} -o list.tsv")).ends_with_code(0);
-    desk.run("load list.tsv --table list").ends_with_code(0);
-    let db = server.connect();
-    (server, db, desk)
 }
 
 #[test]

@@ -2,20 +2,9 @@
 
 mod common;
 
-use common::Desk;
 use common::servers::{Server, ask};
-use redis::Connection;
+use common::{Desk, loaded};
 use serde_json::{Value, json};
-
-/// A server with the list `list` of so many cards, and the desk that it came from.
-fn loaded(rows: u64, set: &str) -> (Server, Connection, Desk) {
-    let server = Server::start();
-    let desk = Desk::at(&server);
-    desk.run(&format!("gen --rows {rows} --set {set} -o list.tsv")).ends_with_code(0);
-    desk.run("load list.tsv --table list").ends_with_code(0);
-    let db = server.connect();
-    (server, db, desk)
-}
 
 #[track_caller]
 fn verify(desk: &Desk, code: i32) -> Value {

@@ -1,4 +1,4 @@
-//! Redis's module API, as far as this module uses it, made safe. All `unsafe` is in this folder and in
+//! Redis's module API, as far as this module uses it, made safe. All `unsafe` is in this folder, in [`crate::background`] and in
 //! [`crate::cardtable::callbacks`].
 //!
 //! | | |

@@ -10,6 +10,7 @@ pub mod gateway;
 pub mod kinds;
 pub mod watched;
 
+use std::collections::HashMap;
 use std::ffi::OsString;
 use std::fs::{self, File};
 use std::io::{BufWriter, Write};
@@ -20,7 +21,7 @@ use std::sync::LazyLock;
 use std::time::{Duration, Instant};
 use std::{env, thread};
 
-use redis::{Client, Connection, ConnectionAddr, FromRedisValue, IntoConnectionInfo, RedisResult};
+use redis::{Client, Connection, ConnectionAddr, FromRedisValue, IntoConnectionInfo, RedisResult, Value};
 use tempfile::TempDir;
 
 /// A server needs a few milliseconds; the rest is for a machine that is busy compiling.
@@ -218,6 +219,18 @@ pub fn refused<A: AsRef<[u8]>>(connection: &mut Connection, command: impl IntoIt
     let error = try_ask::<redis::Value, _>(connection, command).expect_err("the command fails");
     let code = error.code().unwrap_or_default().to_owned();
     format!("{code} {}", error.detail().unwrap_or_default()).trim().into()
+}
+
+/// Sends `CARD.LOAD` with these words, and returns its report.
+#[track_caller]
+pub fn load(db: &mut Connection, line: &str) -> HashMap<String, Value> {
+    ask(db, ["CARD.LOAD"].into_iter().chain(line.split(' ')))
+}
+
+/// The same for a load that fails: why it does.
+#[track_caller]
+pub fn not_loaded(db: &mut Connection, line: &str) -> String {
+    refused(db, ["CARD.LOAD"].into_iter().chain(line.split(' ')))
 }
 
 /// Writes a list of so many cards whose ids are long, so that there is much to stage, all of one type.

@@ -11,6 +11,7 @@ use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Output, Stdio};
 
+use redis::Connection;
 use serde_json::Value;
 use tempfile::TempDir;
 
@@ -138,4 +139,14 @@ fn names_in(folder: &Path) -> Vec<String> {
         entries.map(|entry| entry.expect("an entry").file_name().into_string().expect("UTF-8")).collect();
     names.sort();
     names
+}
+
+/// A server with the list `list` of so many cards, and the desk that it came from.
+pub fn loaded(rows: u64, set: &str) -> (Server, Connection, Desk) {
+    let server = Server::start();
+    let desk = Desk::at(&server);
+    desk.run(&format!("gen --rows {rows} --set {set} -o list.tsv")).ends_with_code(0);
+    desk.run("load list.tsv --table list").ends_with_code(0);
+    let db = server.connect();
+    (server, db, desk)
 }

@@ -1,7 +1,7 @@
 //! Where blocks are: finds the one that an id belongs in, and keeps the accounts of all.
 //!
 //! The directory has two levels, so that inserting a block moves a few kilobytes and not the whole. The upper one is an
-//! array of 128-bit keys, one a chunk. A chunk has up to 2048 blocks and, for searching, an array of 64-bit keys: the
+//! array of 128-bit keys, one a chunk. A chunk has up to 8192 blocks and, for searching, an array of 64-bit keys: the
 //! distance of each block's first id from the chunk's own key, shifted right as far as it takes to fit. Where that, or
 //! a text longer than a key, leaves several blocks with equal keys, their first ids decide.
 //!
@@ -18,8 +18,13 @@ use crate::cpu::{self, CACHE_LINE};
 use crate::heap;
 
 /// A chunk is split when it has more blocks, and filled to half of that when blocks come in order.
-const MAX_CHUNK: usize = 2048;
+const MAX_CHUNK: usize = 8192;
 const FILLED_CHUNK: usize = MAX_CHUNK / 2;
+
+/// When blocks come in order, a chunk of more than so many ends before a key that is so many times as far from the one
+/// before as these are from each other: with the next card network, say. Guesses go by even spreading.
+const JUMP_AFTER: usize = 32;
+const JUMP_FACTOR: u64 = 16;
 
 /// The beginning of a block, header and mostly the unary part: about two bits a record.
 const PREFETCHED_BYTES: usize = 5 * CACHE_LINE;
@@ -39,9 +44,9 @@ pub(crate) struct Directory<K: Kind> {
 #[derive(Default, Clone)]
 struct Chunk {
     shift: u32,
-    /// Blocks for each step of a key, on average: tells where in the keys to begin a search.
-    density: f64,
-    /// Where the blocks of this chunk have their ids, as parts of a block's length.
+    /// Blocks for each 2^64 steps of a key, on average: tells where in the keys to begin a search.
+    density: u64,
+    /// Where the blocks of this chunk have their ids, as parts of a block's length; what follows are symbols.
     ids: Range<f32>,
     keys: Vec<u64>,
     blocks: Vec<Box<[u8]>>,
@@ -95,7 +100,7 @@ impl Chunk {
     /// Where a key would be if keys were evenly spread, as they nearly are where ids are.
     #[inline]
     fn guess(&self, key: u64) -> usize {
-        ((key as f64 * self.density) as usize).min(self.keys.len() - 1)
+        (((u128::from(key) * u128::from(self.density)) >> 64) as usize).min(self.keys.len() - 1)
     }
 
     /// How many blocks have keys up to `key`, searched for from the guess on: that mostly touches one cache line of
@@ -121,24 +126,33 @@ impl Chunk {
         low + keys[low..high].partition_point(|&other| other <= key)
     }
 
-    /// Asks for what a find will read of the block at `at`: its beginning, and its ids where `key` should be.
+    /// Asks for what a find will read of the block at `at`: its beginning, and id and symbol where those of `key` should be.
     #[inline]
     fn prefetch(&self, at: usize, key: u64) {
         let block = &self.blocks[at];
         (0..PREFETCHED_BYTES).step_by(CACHE_LINE).for_each(|at| cpu::prefetch(block, at));
         if let Some([from, to]) = self.keys.get(at..at + 2) {
-            let part = key.saturating_sub(*from) as f32 / (to - from) as f32;
-            let ids = self.ids.start + part * (self.ids.end - self.ids.start);
-            let byte = (ids * block.len() as f32) as usize;
-            cpu::prefetch(block, byte.saturating_sub(CACHE_LINE / 2));
-            cpu::prefetch(block, byte + CACHE_LINE / 2);
+            // Halves, because signed numbers are converted more quickly.
+            let half = |distance: u64| (distance / 2) as i64 as f32;
+            let part = half(key.saturating_sub(*from)) / half(to - from);
+            let ask = |place: f32, offset: usize| cpu::prefetch(block, (place * block.len() as f32) as usize + offset);
+            let id = self.ids.start + part * (self.ids.end - self.ids.start);
+            ask(id, 0);
+            ask(id, CACHE_LINE / 2);
+            ask(self.ids.end + part * (1.0 - self.ids.end), 0);
         }
+    }
+
+    /// Whether a key is so far beyond all others that with it in the chunk guesses would be wrong.
+    fn jumps_to(&self, first: u128, key: u128) -> bool {
+        let last = self.keys.len() - 1;
+        last >= JUMP_AFTER && self.key(first, key) - self.keys[last] > self.keys[last] / last as u64 * JUMP_FACTOR
     }
 
     /// Learns from a block, and from the keys, what guesses go by.
     fn learn<K: Kind>(&mut self, kind: K, block: usize) {
         let last = self.keys.len() - 1;
-        self.density = last as f64 / self.keys[last].max(1) as f64;
+        self.density = u64::try_from(((last as u128) << 64) / u128::from(self.keys[last].max(1))).unwrap_or(u64::MAX);
         self.ids = kind.ids_part(&self.blocks[block]);
     }
 
@@ -313,9 +327,11 @@ impl<K: Kind> Directory<K> {
 
     /// Appends a block whose ids are all above those of the run.
     pub fn append(&mut self, block: Box<[u8]>) {
-        if self.chunks.last().is_none_or(|chunk| chunk.blocks.len() >= FILLED_CHUNK) {
+        let key = self.kind.first_key(&block);
+        let ends = |chunk: &Chunk, first: &u128| chunk.blocks.len() >= FILLED_CHUNK || chunk.jumps_to(*first, key);
+        if self.chunks.last().zip(self.firsts.last()).is_none_or(|(chunk, first)| ends(chunk, first)) {
             self.chunks.last_mut().map(Chunk::shrink);
-            self.firsts.push(self.kind.first_key(&block));
+            self.firsts.push(key);
             self.chunks.push(Chunk::default());
             self.recount_chunks();
         }

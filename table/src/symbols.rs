@@ -297,12 +297,6 @@ impl<'a> Symbols<'a> {
         writer.finish();
     }
 
-    /// The byte of the words in which the number of the record at `rank` begins.
-    #[inline]
-    pub fn byte_of(&self, rank: usize) -> usize {
-        rank / self.packing.numbers as usize * self.packing.width as usize / 8
-    }
-
     /// The symbol of the record at `rank`.
     #[inline]
     pub fn get(&self, words: &[u8], rank: usize) -> u128 {

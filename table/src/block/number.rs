@@ -421,23 +421,10 @@ impl<'a> View<'a> {
     #[inline]
     fn rank(&self, id: u128) -> Option<usize> {
         let segment = self.segment(self.segment_of(id)?);
-        self.prefetch_symbol(&segment, id);
         match id - segment.first {
             0 => Some(segment.rank),
             beyond => Some(segment.rank + 1 + segment.find(self.block, beyond - 1)?),
         }
-    }
-
-    /// Asks for the symbol of an id, at the place where it is if ids are evenly spread.
-    #[inline]
-    fn prefetch_symbol(&self, segment: &Segment, id: u128) {
-        if segment.low_width == BITMAP {
-            return;
-        }
-        let zeros = segment.lows() - segment.bits.0 - segment.rest;
-        let high = ((id - segment.first) >> segment.low_width) as usize;
-        let rank = (high.min(zeros) * segment.rest).checked_div(zeros).unwrap_or(0);
-        cpu::prefetch(self.words(), self.symbols.byte_of(segment.rank + rank));
     }
 
     fn decode_segment(&self, segment: &Segment, out: &mut Vec<u128>) {
@@ -511,33 +498,47 @@ impl Segment {
             return self.find_in_bitmap(block, offset);
         }
         let width = usize::from(self.low_width);
-        let (at, rank) = self.place(block, offset)?;
+        let (at, rank) = self.bucket(block, offset)?;
+        let here = self.ones_from(block, at);
         let low = offset & ((1 << width) - 1);
-        let found = at < self.lows()
-            && bits::get_short(block, at, 1) == 1
-            && bits::get(block, self.lows() + rank * width, width as u32) == low;
-        found.then_some(rank)
+        let is_at = |rank: usize| bits::get(block, self.lows() + rank * width, width as u32) == low;
+        (rank..rank + here).find(|&rank| is_at(rank))
+    }
+
+    /// How many ones follow each other from a bit of the unary part on.
+    #[inline]
+    fn ones_from(&self, block: &[u8], at: usize) -> usize {
+        // 56 bits are there wherever a byte is entered; more ones than that are counted on.
+        let ones = (bits::load(block, at / 8) >> (at % 8)).trailing_ones() as usize;
+        let left = self.lows() - at;
+        if ones < 56 { ones.min(left) } else { self.many_ones_from(block, at).min(left) }
+    }
+
+    #[cold]
+    fn many_ones_from(&self, block: &[u8], at: usize) -> usize {
+        (at..self.lows()).take_while(|&at| bits::get_short(block, at, 1) == 1).count()
     }
 
     /// Where an offset is, or would be: the bit in the unary part and the place among the low bits. None if that is
     /// beyond the end of the unary part.
-    #[inline]
     pub fn place(&self, block: &[u8], offset: u128) -> Option<(usize, usize)> {
         let width = u32::from(self.low_width);
+        let (at, rank) = self.bucket(block, offset)?;
+        let low = offset & ((1 << width) - 1);
+        let is_below = |rank: &usize| bits::get(block, self.lows() + rank * width as usize, width) < low;
+        let below = (rank..rank + self.ones_from(block, at)).take_while(is_below).count();
+        Some((at + below, rank + below))
+    }
+
+    /// Where the ids begin that share an offset's high part, or would: the bit in the unary part and the place among the
+    /// low bits. None if that is beyond the end of the unary part.
+    #[inline]
+    fn bucket(&self, block: &[u8], offset: u128) -> Option<(usize, usize)> {
         let (from, lows) = (self.bits.0, self.lows());
         let zeros = lows - from - self.rest;
-        let high = usize::try_from(offset >> width).ok().filter(|&high| high <= zeros)?;
-        let mut at = if high == 0 { from } else { zero(block, from, high - 1) + 1 };
-        let mut rank = at - from - high;
-        let low = offset & ((1 << width) - 1);
-        while at < lows
-            && bits::get_short(block, at, 1) == 1
-            && bits::get(block, lows + rank * width as usize, width) < low
-        {
-            at += 1;
-            rank += 1;
-        }
-        Some((at, rank))
+        let high = usize::try_from(offset >> self.low_width).ok().filter(|&high| high <= zeros)?;
+        let at = if high == 0 { from } else { zero(block, from..lows, high - 1) + 1 };
+        Some((at, at - from - high))
     }
 
     fn find_in_bitmap(&self, block: &[u8], offset: u128) -> Option<usize> {
@@ -577,13 +578,12 @@ fn ones(block: &[u8], from: usize, to: usize) -> impl Iterator<Item = usize> {
     })
 }
 
-/// Where the zero is that has `before` zeros between itself and `from`. There must be one.
+/// Where among the bits the zero is that has `before` zeros before it. There must be one.
 #[inline]
-fn zero(block: &[u8], from: usize, before: usize) -> usize {
-    let byte = from / 8;
-    // Bits before `from` count as ones.
-    let first = !bits::load(block, byte) & (u64::MAX << (from % 8));
-    let zeros = |at: usize| if at == 0 { first } else { !bits::load(block, byte + 8 * at) };
-    let (word, bit) = cpu::find_one(zeros, before);
-    8 * (byte + 8 * word) + bit
+fn zero(block: &[u8], bits: Range<usize>, before: usize) -> usize {
+    let byte = bits.start / 8;
+    // The first byte may begin with bits that are not meant.
+    let others = !block[byte] & ((1 << (bits.start % 8)) - 1);
+    let meant = bits.end - 8 * byte;
+    8 * byte + cpu::find_zero(&block[byte..], meant, before + others.count_ones() as usize)
 }

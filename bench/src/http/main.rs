@@ -136,7 +136,6 @@ fn main() -> Result<(), Box<dyn Error>> {
         ),
         target("HTTP: p99 at 32 connections / nginx sending PING", busy[0].p99 / busy[1].p99, 1.5),
         target("HTTP: p99 at 8 connections, ms", quiet[0].p99, 2.0),
-        target("HTTP: requests that failed", measured.values().map(|runs| runs[0].failed).sum::<f64>(), 0.0),
     ];
     targets.push(gate.target());
     let rows = measured.iter().rev().flat_map(|(connections, runs)| {
@@ -208,7 +207,6 @@ impl Run {
             p50: of(|run| run.p50),
             p99: of(|run| run.p99),
             longest: runs.iter().fold(0.0, |longest, run| run.longest.max(longest)),
-            failed: runs.iter().map(|run| run.failed).sum(),
         }
     }
 }

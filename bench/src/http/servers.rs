@@ -90,12 +90,12 @@ impl Webdis {
         let port = free_port()?;
         let conf = parent.join("webdis.json");
         let socket = server.directory().join("socket");
-        // As many threads as nginx has workers, and connections as its pool.
+        // A host that begins with a slash is a socket. As many threads as nginx has workers, and connections as its pool.
         let threads = thread::available_parallelism().map_or(2, usize::from);
         fs::write(
             &conf,
             format!(
-                r#"{{"redis_socket":"{}","http_host":"127.0.0.1","http_port":{port},"threads":{threads},"pool_size":64,"daemonize":false,"database":0,"verbosity":0,"logfile":"{}"}}"#,
+                r#"{{"redis_host":"{}","redis_port":0,"http_host":"127.0.0.1","http_port":{port},"threads":{threads},"pool_size":64,"daemonize":false,"database":0,"verbosity":0,"logfile":"{}"}}"#,
                 socket.display(),
                 parent.join("webdis.log").display()
             ),

@@ -4,7 +4,7 @@ use std::fs;
 use std::io;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use card_bench::measure::tell;
 use card_bench::outcome::Series;
@@ -25,8 +25,17 @@ pub struct Waited {
     /// Of the server that loads, and of one beside it that has nothing to do.
     loading: Waits,
     idle: Waits,
-    /// For the plot.
-    is_shown: bool,
+    role: Role,
+}
+
+#[derive(PartialEq, Eq)]
+enum Role {
+    /// With targets, and in the plot.
+    Shown,
+    /// With targets.
+    Judged,
+    /// What others are compared with.
+    Control,
 }
 
 pub fn measure(house: &House, files: &Files) -> io::Result<Vec<Waited>> {
@@ -42,15 +51,19 @@ pub fn measure(house: &House, files: &Files) -> io::Result<Vec<Waited>> {
     let back = files.changes.with_file_name("back.tsv");
     write_back(files, &back)?;
     let delta = |server: &Server, at: usize| load(server, [&files.changes, &back][at % 2], &[b"DELTA"]);
-    let measured = vec![
-        waited("full loads", house, &plain, files, true, full)?,
-        waited("full loads, with AOF and BGSAVE", house, &persistent, files, false, saving)?,
-        {
-            load(&plain, &files.full, &[])?;
-            waited("deltas of 1%", house, &plain, files, false, delta)?
-        },
-    ];
-    Ok(measured)
+    let alone = waited("full loads", house, &plain, files, Role::Shown, full)?;
+    let saved = waited("full loads, with AOF and BGSAVE", house, &persistent, files, Role::Judged, saving)?;
+    // What Redis itself does to those who wait when it forks as often.
+    let pause = Duration::from_secs_f64(AT_LEAST_SECONDS / saved.loads as f64);
+    let only_saving = |server: &Server, _| {
+        let _ = server.connect()?.ask(&[b"BGSAVE"]);
+        thread::sleep(pause);
+        Ok(())
+    };
+    let control = waited("as many BGSAVEs, nothing is loaded", house, &persistent, files, Role::Control, only_saving)?;
+    load(&plain, &files.full, &[])?;
+    let changed = waited("deltas of 1%", house, &plain, files, Role::Judged, delta)?;
+    Ok(vec![alone, saved, control, changed])
 }
 
 /// Changes that undo others: what was removed is set, what was set anew is removed; changed cards change again.
@@ -69,7 +82,7 @@ fn waited(
     house: &House,
     server: &Server,
     files: &Files,
-    is_shown: bool,
+    role: Role,
     load: impl Fn(&Server, usize) -> io::Result<()>,
 ) -> io::Result<Waited> {
     tell(what);
@@ -98,7 +111,7 @@ fn waited(
         stop.store(true, Ordering::Relaxed);
         outcome?;
         let join = |probe: thread::ScopedJoinHandle<io::Result<Waits>>| probe.join().expect("a probe does not panic");
-        Ok(Waited { what, loads, loading: join(asking)?, idle: join(control)?, is_shown })
+        Ok(Waited { what, loads, loading: join(asking)?, idle: join(control)?, role })
     })
 }
 
@@ -106,7 +119,7 @@ impl Waited {
     /// What is dotted over time in the plot.
     pub fn series(&self) -> Option<Series> {
         let points = |name: &str, waits: &Waits| Series { name: name.into(), points: thinned(waits) };
-        self.is_shown.then(|| points("CARD.GET during loads", &self.loading))
+        (self.role == Role::Shown).then(|| points("CARD.GET during loads", &self.loading))
     }
 }
 
@@ -141,7 +154,7 @@ pub fn targets(measured: &[Waited]) -> Vec<Target> {
             target("longest CARD.GET meanwhile, ms", per_mille(&all, 1000.0), 20.0),
         ]
     };
-    measured.iter().flat_map(of).collect()
+    measured.iter().filter(|waited| waited.role != Role::Control).flat_map(of).collect()
 }
 
 pub fn grid(measured: &[Waited]) -> Grid {

@@ -84,6 +84,27 @@ fn metric(gateway: &Gateway, name: &str) -> f64 {
 }
 
 #[test]
+fn a_redis_that_still_reads_its_data_is_503() {
+    // After each key it waits, and looks whether anybody asks.
+    let slowly = ["--key-load-delay", "10000", "--loading-process-events-interval-bytes", "1024"];
+    let mut server = server_with(&slowly);
+    fill(&server);
+    let mut redis = server.connect();
+    let filler = "x".repeat(4096);
+    (0..100).for_each(|key| ask::<(), _>(&mut redis, ["SET", &format!("filler:{key}"), &filler]));
+    ask::<(), _>(&mut redis, ["CONFIG", "SET", "rdbcompression", "no"]);
+    ask::<(), _>(&mut redis, ["SAVE"]);
+    let gateway = Gateway::start(&server);
+    let statuses = under_traffic(&gateway, || {
+        server.kill();
+        server.start_again();
+        wait_for(1, "clients are answered", || gateway.get(&query(1)).status == 200);
+    });
+    assert!(count(&statuses, 503) > 100, "it was asked meanwhile");
+    wait_for(3, "the log tells why", || gateway.logs().contains("LOADING Redis is loading"));
+}
+
+#[test]
 fn redis_is_killed_and_comes_back_within_a_second() {
     let mut server = server_with(&["--appendonly", "yes"]);
     fill(&server);
